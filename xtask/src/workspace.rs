@@ -73,7 +73,8 @@ pub(crate) fn published() -> Outcome<Vec<serde_json::Value>> {
     Ok(packages()?.into_iter().filter(|package| !is_private(package)).collect())
 }
 
-fn packages() -> Outcome<Vec<serde_json::Value>> {
+/// All packages of the workspace, as `cargo metadata` describes them.
+pub(crate) fn packages() -> Outcome<Vec<serde_json::Value>> {
     let text = cargo_says(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value = serde_json::from_str(&text)
         .map_err(|e| format!("What `cargo metadata` printed is not JSON: {e}."))?;

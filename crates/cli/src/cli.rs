@@ -9,6 +9,7 @@ use crate::commands::{
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit, top};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
@@ -26,11 +27,11 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "holdline", version, arg_required_else_help = true)]
 #[command(subcommand_required = true, disable_help_subcommand = true)]
-pub(crate) struct Cli {
+pub(crate) struct Cli<V: Subcommand = Verb> {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: V,
 }
 
 /// The flags of all verbs.
@@ -84,6 +85,12 @@ pub(crate) enum Verb {
     Man(man::Man),
 }
 
+/// The verb that is started most often, without the others.
+#[derive(Debug, Subcommand)]
+enum RunAlone {
+    Run(run::Run),
+}
+
 /// The width of the sections below the flags: that of the narrowest usual terminal.
 const WIDTH: usize = 80;
 
@@ -111,7 +118,7 @@ pub(crate) fn row(head: &str, indent: usize, text: &str) -> String {
 pub(crate) fn command() -> clap::Command {
     let below = format!("{}\n{}", env::table(), exit::table());
     let brief = format!("{EXAMPLES}\nUse --help for exit codes and the environment.");
-    Cli::command()
+    <Cli>::command()
         .after_help(brief)
         .after_long_help(format!("{EXAMPLES}\n{below}"))
         .mut_subcommand("acquire", |verb| verb.after_long_help(acquire::EXAMPLES))
@@ -121,8 +128,53 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the command line, with the defaults of the environment and of the file. The inner error
 /// is clap's, which also shows help.
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
+    let args = || std::env::args_os();
+    if args().nth(1).is_some_and(|word| word == "run")
+        && let Some(cli) = parse_run(args())
+    {
+        return Ok(Ok(cli));
+    }
     // The tree of flags is left to the end of the process: to take it apart costs time.
     let mut command = ManuallyDrop::new(defaults::apply(command())?);
-    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches = command.try_get_matches_from_mut(args());
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
+}
+
+/// Parses a command line of `run`, with the flags of that verb alone: to build those of all verbs
+/// takes longer than all else that the program does by itself in a short run. `None` if anything is
+/// wrong, or help is wanted: then the answer is that of the whole command. A wrong default for
+/// another verb goes unnoticed.
+fn parse_run(args: impl Iterator<Item = OsString>) -> Option<Cli> {
+    let mut command = ManuallyDrop::new(defaults::apply(Cli::<RunAlone>::command()).ok()?);
+    let matches = command.try_get_matches_from_mut(args).ok()?;
+    let Cli { common, verb: RunAlone::Run(run) } = Cli::from_arg_matches(&matches).ok()?;
+    Some(Cli { common, verb: Verb::Run(run) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, command, parse_run};
+    use clap::FromArgMatches;
+
+    #[test]
+    fn run_alone_is_read_as_among_all_verbs() {
+        for (line, good) in [
+            ("run x true", true),
+            ("run x --wait 5s -E 3 --json -- true --wait", true),
+            ("run --store sqlite:a --permits 1/4 --lease 3s -vv x -c true", true),
+            ("run", false),
+            ("run --help", false),
+            ("run -V", false),
+            ("run x --wait 5q true", false),
+            ("run x -n -w 5s true", false),
+            ("run x --observe true", false),
+        ] {
+            let args = || ["holdline"].into_iter().chain(line.split(' ')).map(Into::into);
+            let matches = command().try_get_matches_from(args()).ok();
+            let among_all = matches.map(|matches| Cli::from_arg_matches(&matches).unwrap());
+            let alone = parse_run(args());
+            assert_eq!(alone.is_some(), good, "{line}");
+            assert_eq!(format!("{alone:?}"), format!("{:?}", among_all as Option<Cli>), "{line}");
+        }
+    }
 }

@@ -40,7 +40,8 @@ impl Signals {
         Ok(())
     }
 
-    fn add(&mut self, signal: Signal) -> Result<(), Failure> {
+    /// Handles this signal as well, unless our parent had set it to be ignored.
+    pub(crate) fn add(&mut self, signal: Signal) -> Result<(), Failure> {
         let number = signal.as_raw();
         if self.ignored & (1 << (number - 1)) == 0 {
             let stream = unix::signal(SignalKind::from_raw(number)).map_err(|error| {

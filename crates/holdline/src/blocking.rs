@@ -84,6 +84,14 @@ pub fn sweep(url: &str, idle: Duration) -> Result<u64> {
     wait(crate::schema::sweep(url, idle))
 }
 
+/// Looks at a store, and says what is wrong with it. See
+/// [`doctor::examine`](crate::doctor::examine()).
+#[cfg(feature = "doctor")]
+pub fn examine(url: &str, wanted: &crate::doctor::Examination) -> Result<crate::doctor::Report> {
+    runtime()?;
+    wait(crate::doctor::examine(url, wanted))
+}
+
 /// A connection to a store. See [`holdline::Client`](crate::Client).
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);

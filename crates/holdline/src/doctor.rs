@@ -122,7 +122,7 @@ async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return open::open(url).await.map(|_| true); // the error says which URLs there are
     };
-    match scheme {
+    match open::feature_of(scheme).unwrap_or_default() {
         "memory" => {
             findings.advice(
                 "sharing",
@@ -134,23 +134,17 @@ async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
         #[cfg(feature = "sqlite")]
         "sqlite" => crate::stores::sqlite::examine(rest, findings),
         #[cfg(feature = "redis")]
-        scheme if scheme.starts_with("redis") => {
-            crate::stores::redis::examine(scheme, rest, findings).await.map(|()| true)
-        }
+        "redis" => crate::stores::redis::examine(scheme, rest, findings).await.map(|()| true),
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => {
-            crate::stores::etcd::examine(scheme, rest, findings).await.map(|()| true)
-        }
+        "etcd" => crate::stores::etcd::examine(scheme, rest, findings).await.map(|()| true),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" | "zk" | "zks" => {
+        "zookeeper" => {
             crate::stores::zookeeper::examine(scheme, rest, findings).await.map(|()| true)
         }
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => crate::stores::mysql::examine(rest, findings).await.map(|()| true),
+        "mysql" => crate::stores::mysql::examine(rest, findings).await.map(|()| true),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => {
-            crate::stores::postgres::examine(rest, findings).await.map(|()| true)
-        }
+        "postgres" => crate::stores::postgres::examine(rest, findings).await.map(|()| true),
         // The error says what is wrong with it.
         _ => open::open(url).await.map(|_| true),
     }

@@ -65,8 +65,24 @@ pub(crate) struct Findings {
     pub(crate) clocks: Vec<(String, i64)>,
 }
 
+/// Defines how a finding of each of these levels is added, which comes with advice.
+macro_rules! with_advice {
+    ($($name:ident $level:ident)*) => {
+        $(pub(crate) fn $name(
+            &mut self,
+            check: &'static str,
+            found: impl Into<String>,
+            advice: impl Into<String>,
+        ) {
+            self.push(Level::$level, check, found.into(), Some(advice.into()));
+        })*
+    };
+}
+
 #[allow(dead_code, reason = "each store uses a part of it")]
 impl Findings {
+    with_advice!(advice Advice warning Warning problem Problem);
+
     /// What follows is about this server.
     pub(crate) fn about(&mut self, server: impl Into<String>) {
         self.server = Some(server.into());
@@ -79,33 +95,6 @@ impl Findings {
 
     pub(crate) fn ok(&mut self, check: &'static str, found: impl Into<String>) {
         self.push(Level::Ok, check, found.into(), None);
-    }
-
-    pub(crate) fn advice(
-        &mut self,
-        check: &'static str,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        self.push(Level::Advice, check, found.into(), Some(advice.into()));
-    }
-
-    pub(crate) fn warning(
-        &mut self,
-        check: &'static str,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        self.push(Level::Warning, check, found.into(), Some(advice.into()));
-    }
-
-    pub(crate) fn problem(
-        &mut self,
-        check: &'static str,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        self.push(Level::Problem, check, found.into(), Some(advice.into()));
     }
 
     /// A problem, whose sentence also says what to do.

@@ -194,9 +194,7 @@ impl Guard {
     ///
     /// Dropping the future leaves the lock held, extended or not.
     pub async fn extend(&self, by: Duration) -> Result<()> {
-        if !self.is_valid() {
-            return Err(self.lost_error().await);
-        }
+        self.check().await?;
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
         // The drift allowance is a part of the lease, and what is added for it needs one too.
@@ -204,7 +202,7 @@ impl Guard {
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.held.handles.store, lease.length)?;
         self.held.renew(&*self.held.handles.store, Some(lease)).await?;
-        if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
+        self.check().await
     }
 
     /// Releases the lock.
@@ -270,9 +268,7 @@ impl Guard {
     pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
         self.held.change(Some(weight), None);
         self.held.renew(&*self.held.handles.store, None).await?;
-        if !self.is_valid() {
-            return Err(self.lost_error().await);
-        }
+        self.check().await?;
         if let Some(pass) = &mut self.pass {
             pass.downgrade(weight);
         }
@@ -283,6 +279,11 @@ impl Guard {
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
         self.held.renew(&*self.held.handles.store, None).await?;
+        self.check().await
+    }
+
+    /// An error if the lock is lost.
+    pub(crate) async fn check(&self) -> Result<()> {
         if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 

@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -79,10 +79,6 @@ impl HeldLock {
         }
     }
 
-    fn changing(&self) -> MutexGuard<'_, Changing> {
-        self.changing.lock()
-    }
-
     pub(crate) fn until(&self) -> Time {
         self.deadline.until()
     }
@@ -92,7 +88,7 @@ impl HeldLock {
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
-        self.changing().ticket
+        self.changing.lock().ticket
     }
 
     /// When a rival may be let in, as far as we know: at once if the store said so.
@@ -105,13 +101,13 @@ impl HeldLock {
 
     /// When the lease is over even by the slowest of clocks.
     pub(crate) fn lapses(&self) -> Time {
-        let drift = self.changing().hold.lease().drift();
+        let drift = self.changing.lock().hold.lease().drift();
         self.rival_from().after(drift)
     }
 
     /// How long before a rival can be let in the holder is told.
     pub(crate) fn margin(&self) -> Duration {
-        self.changing().hold.lease().margin
+        self.changing.lock().hold.lease().margin
     }
 
     /// Notes that the store itself said that it has no such holder.
@@ -217,7 +213,7 @@ impl HeldLock {
 
     /// What the renewer is to do at `now`, and when it is to ask again: then it is due, if ever.
     pub(crate) fn next(&self, now: Time) -> (Next, Time) {
-        let mut changing = self.changing();
+        let mut changing = self.changing.lock();
         let next = changing.hold.next(now);
         let again = match next {
             Next::Sleep(at) => at,
@@ -230,16 +226,16 @@ impl HeldLock {
 
     /// Where the renewer's schedule has this lock; kept here so that a release finds it.
     pub(crate) fn set_due(&self, due: Time) -> Time {
-        std::mem::replace(&mut self.changing().due, due)
+        std::mem::replace(&mut self.changing.lock().due, due)
     }
 
     pub(crate) fn verify(&self, now: Time) {
-        self.changing().hold.verify(now);
+        self.changing.lock().hold.verify(now);
     }
 
     /// Changes what further renewals say: the weight (only downward) and the note.
     pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
-        let mut changing = self.changing();
+        let mut changing = self.changing.lock();
         if let Some(weight) = weight {
             changing.ticket.weight = weight;
         }
@@ -254,7 +250,7 @@ impl HeldLock {
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
-            let changing = self.changing();
+            let changing = self.changing.lock();
             let same = changing.hold.is_renewed().then(|| changing.hold.lease());
             (lease.or(same), changing.ticket, Arc::clone(&changing.note))
         };
@@ -277,7 +273,7 @@ impl HeldLock {
     }
 
     fn renewed(&self, lease: Lease, sent: Time) {
-        let mut changing = self.changing();
+        let mut changing = self.changing.lock();
         // After the deadline the holder may have been told of the loss: too late to renew.
         if self.deadline.has_passed(clock::now()) {
             return;

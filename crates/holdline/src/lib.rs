@@ -125,6 +125,7 @@ mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;
 mod handles;
+mod hash;
 mod held_lock;
 mod local_queue;
 mod loss;

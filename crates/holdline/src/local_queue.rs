@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The queues of one client, by name. A queue exists while a task uses it.
@@ -65,17 +65,7 @@ struct Budget {
     until: Time,
 }
 
-impl LocalQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-}
-
 impl LocalQueues {
-    fn map(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
-        self.0.lock()
-    }
-
     /// Acquires: first here, then in the store.
     ///
     /// # Cancel safety
@@ -116,7 +106,7 @@ impl LocalQueues {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let mut map = self.map();
+        let mut map = self.0.lock();
         let entry = map.entry(request.line.clone()).or_insert_with(|| {
             let permits = Semaphore::new(request.capacity as usize);
             let queue = Arc::new(LocalQueue { permits, state: Mutex::default() });
@@ -128,7 +118,7 @@ impl LocalQueues {
         }
         entry.users += 1;
         let queue = Arc::clone(&entry.queue);
-        queue.state().waiting += 1;
+        queue.state.lock().waiting += 1;
         Ok(LocalWaiter {
             local_queues: Arc::clone(self),
             queue,
@@ -164,7 +154,7 @@ impl LocalWaiter {
     /// Ends the wait, and takes what the last holder may have left.
     fn handed_over(&mut self) -> Option<Box<HandedOver>> {
         self.waiting = false;
-        let mut state = self.queue.state();
+        let mut state = self.queue.state.lock();
         state.waiting -= 1;
         state.handed.take()
     }
@@ -173,14 +163,14 @@ impl LocalWaiter {
 impl Drop for LocalWaiter {
     fn drop(&mut self) {
         let unclaimed = if mem::take(&mut self.waiting) {
-            let mut state = self.queue.state();
+            let mut state = self.queue.state.lock();
             state.waiting -= 1;
             if state.waiting == 0 { state.handed.take() } else { None }
         } else {
             None
         };
         drop(unclaimed); // releases the lock, outside of the queue's mutex
-        let mut map = self.local_queues.map();
+        let mut map = self.local_queues.0.lock();
         if let Some(entry) = map.get_mut(&self.line) {
             entry.users -= 1;
             if entry.users == 0 {
@@ -203,7 +193,7 @@ impl Handover for LocalPermit {
         if budget.left == 0 || clock::now() >= budget.until {
             return false;
         }
-        let mut state = self.waiter.queue.state();
+        let mut state = self.waiter.queue.state.lock();
         if state.waiting == 0 {
             return false;
         }

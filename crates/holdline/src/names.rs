@@ -1,4 +1,4 @@
-//! Names of locks.
+//! Names of locks, and random ones of everything else.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
@@ -54,4 +54,14 @@ impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
+}
+
+/// 128 bits from the system, for ids and names: nobody else's, ever.
+pub(crate) fn random() -> Result<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = "the system gave no random numbers, without which no lock is safe";
+        Error::because(ErrorKind::Denied, message, error)
+    })?;
+    Ok(u128::from_be_bytes(bytes))
 }

@@ -54,8 +54,8 @@ pub async fn open(url: &str) -> Result<Client> {
 /// first used.
 fn connects(url: &str) -> bool {
     let urls = url.strip_prefix("quorum:").map_or_else(|| vec![url.to_owned()], split);
-    let lazy = |url: &str| ["etcd", "zookeeper:", "zk"].iter().any(|kind| url.starts_with(kind));
-    !urls.iter().any(|url| lazy(url))
+    let feature = |url: &String| url.split_once(':').and_then(|(scheme, _)| feature_of(scheme));
+    !urls.iter().any(|url| matches!(feature(url), Some("etcd" | "zookeeper")))
 }
 
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
@@ -74,39 +74,43 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| !scheme.is_empty()) else {
         return Err(unknown(None));
     };
-    if !matches!(scheme, "memory" | "sqlite") {
+    let Some(feature) = feature_of(scheme) else { return Err(unknown(Some(scheme))) };
+    if !matches!(feature, "memory" | "sqlite") {
         let refuse = |why| Error::new(ErrorKind::Invalid, format!("the URL {scheme}: {why}"));
         holdline_base::url::check(rest).map_err(refuse)?;
     }
-    match scheme {
+    match feature {
         "memory" => stores::memory::open(rest),
         #[cfg(feature = "sqlite")]
         "sqlite" => stores::sqlite::open(rest),
-        #[cfg(not(feature = "sqlite"))]
-        "sqlite" => Err(absent("sqlite", "sqlite")),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" | "redis+unix" => stores::redis::open(scheme, rest).await,
-        #[cfg(not(feature = "redis"))]
-        scheme if scheme.starts_with("redis") => Err(absent("the Redis store", "redis")),
+        "redis" => stores::redis::open(scheme, rest).await,
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => stores::etcd::open(scheme, rest),
-        #[cfg(not(feature = "etcd"))]
-        "etcd" | "etcds" => Err(absent("etcd", "etcd")),
+        "etcd" => stores::etcd::open(scheme, rest),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" | "zk" | "zks" => stores::zookeeper::open(scheme, rest),
-        #[cfg(not(feature = "zookeeper"))]
-        "zookeeper" | "zk" | "zks" => Err(absent("ZooKeeper", "zookeeper")),
+        "zookeeper" => stores::zookeeper::open(scheme, rest),
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => stores::mysql::open(rest).await,
-        #[cfg(not(feature = "mysql"))]
-        "mysql" | "mariadb" => Err(absent("the MySQL store", "mysql")),
+        "mysql" => stores::mysql::open(rest).await,
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => stores::postgres::open(rest).await,
-        #[cfg(not(feature = "postgres"))]
-        "postgres" | "postgresql" => Err(absent("PostgreSQL", "postgres")),
-        other => Err(unknown(Some(other))),
+        "postgres" => stores::postgres::open(rest).await,
+        feature => Err(absent(&format!("the store {scheme}:"), feature)),
     }
+}
+
+/// The feature that has the store with this scheme of URLs; `memory`, which is always there, is
+/// none. `None` for unknown schemes.
+pub(crate) fn feature_of(scheme: &str) -> Option<&'static str> {
+    Some(match scheme {
+        "memory" => "memory",
+        "sqlite" => "sqlite",
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" | "redis+unix" => "redis",
+        "etcd" | "etcds" => "etcd",
+        "zookeeper" | "zk" | "zks" => "zookeeper",
+        "mysql" | "mariadb" => "mysql",
+        "postgres" | "postgresql" => "postgres",
+        _ => return None,
+    })
 }
 
 /// The URLs of a quorum's nodes; `None` if the URL is not a quorum's.
@@ -137,7 +141,6 @@ fn default() -> Result<Arc<dyn Store>> {
     Err(absent("the default file store", "sqlite"))
 }
 
-#[allow(dead_code, reason = "unused when every store is built in")]
 fn absent(what: &str, feature: &str) -> Error {
     let message = format!("{what} is not in this build; build with the feature \"{feature}\"");
     Error::new(ErrorKind::Unsupported, message)
@@ -222,6 +225,21 @@ mod tests {
             let absent = unknown.contains("build with the feature");
             assert!(absent || unknown.contains("colour"), "{unknown}");
         }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_unknown_scheme_is_said_before_what_else_is_wrong() {
+        for url in ["reddis://me:pa/ss@h/d", "redisx://h", "sqlite3:/a", "etcdx://h?a=1&a=1"] {
+            let error = open(url).await.expect_err(url).to_string();
+            assert!(error.contains("no store has URLs") && !error.contains("me:"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_store_that_is_not_built_in_is_named_by_its_feature() {
+        let error = open("rediss+cluster://h").await.expect_err("absent").to_string();
+        assert!(error.contains("build with the feature \"redis\""), "{error}");
     }
 
     #[test]

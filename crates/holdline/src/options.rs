@@ -19,6 +19,16 @@ pub(crate) enum Wait {
     Forever,
 }
 
+impl Wait {
+    /// What is left of it, if it began then.
+    pub(crate) fn left_since(self, start: Time) -> Self {
+        match self {
+            Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
+            other => other,
+        }
+    }
+}
+
 /// How long a client puts up with a store that does not answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {

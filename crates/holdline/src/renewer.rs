@@ -19,11 +19,10 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -84,36 +83,15 @@ impl Drop for PendingRelease {
     }
 }
 
-/// A held lock and its due time. Ordered by time; the address tells apart locks that are due at
-/// once.
-struct Entry {
-    due: Time,
-    held: Arc<HeldLock>,
-}
+/// When a lock is due, and its address, which tells apart locks that are due at once.
+type Due = (Time, usize);
 
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let key = |entry: &Self| (entry.due, Arc::as_ptr(&entry.held).addr());
-        key(self).cmp(&key(other))
-    }
+fn due_at(due: Time, held: &Arc<HeldLock>) -> Due {
+    (due, Arc::as_ptr(held).addr())
 }
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Entry {}
 
 struct Plan {
-    entries: BTreeSet<Entry>,
+    entries: BTreeMap<Due, Arc<HeldLock>>,
     /// Tickets of which a store said that they may be gone, not looked for yet. They are looked
     /// for all at once: a lost session gives a hint about each of its locks.
     hints: Vec<TicketId>,
@@ -154,7 +132,7 @@ enum Job {
 
 static RENEWER: Renewer = Renewer {
     plan: Mutex::new(Plan {
-        entries: BTreeSet::new(),
+        entries: BTreeMap::new(),
         hints: Vec::new(),
         early: VecDeque::new(),
         planned: Time::NEVER,
@@ -180,7 +158,7 @@ pub(crate) fn start() -> Result<()> {
 
 /// Begins to renew a lock, and to watch its deadline.
 pub(crate) fn register(held: &Arc<HeldLock>) {
-    let mut plan = RENEWER.plan();
+    let mut plan = RENEWER.plan.lock();
     let id = held.ticket().id;
     let early = plan.early.iter().position(|doubted| *doubted == id);
     let (_, due) = held.next(held.since);
@@ -192,7 +170,7 @@ pub(crate) fn register(held: &Arc<HeldLock>) {
         None => due,
     };
     held.set_due(due);
-    plan.entries.insert(Entry { due, held: Arc::clone(held) });
+    plan.entries.insert(due_at(due, held), Arc::clone(held));
     let early = due < plan.planned;
     drop(plan);
     if early {
@@ -202,42 +180,38 @@ pub(crate) fn register(held: &Arc<HeldLock>) {
 
 /// Stops renewing a lock.
 pub(crate) fn unregister(held: &Arc<HeldLock>) {
-    let mut plan = RENEWER.plan();
+    let mut plan = RENEWER.plan.lock();
     let due = held.set_due(Time::NEVER);
-    plan.entries.remove(&Entry { due, held: Arc::clone(held) });
+    plan.entries.remove(&due_at(due, held));
 }
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
 pub(crate) fn release_later(leave: PendingRelease) {
-    RENEWER.plan().leaves.push(leave);
+    RENEWER.plan.lock().leaves.push(leave);
     RENEWER.nudge.notify_one();
 }
 
 /// Asks the store at once whether it still has this ticket.
 pub(crate) fn verify(id: TicketId) {
-    RENEWER.plan().hints.push(id);
+    RENEWER.plan.lock().hints.push(id);
     RENEWER.nudge.notify_one();
 }
 
 /// Makes the renewer panic, as a defect in it would.
 #[cfg(feature = "testing")]
 pub(crate) fn doom() {
-    RENEWER.plan().doomed = true;
+    RENEWER.plan.lock().doomed = true;
     RENEWER.nudge.notify_one();
 }
 
 impl Renewer {
-    fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock()
-    }
-
     /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:
     /// what was to be given up is given up by the next run.
     async fn go_on_for_ever(&'static self) {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
             tracing::error!("the thread that renews locks has panicked; all locks are lost");
-            while let Some(Entry { held, .. }) = { self.plan().entries.pop_first() } {
+            while let Some((_, held)) = { self.plan.lock().entries.pop_first() } {
                 // A waker may panic as well, and the others are to be told all the same.
                 let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
             }
@@ -282,22 +256,19 @@ impl Renewer {
     ) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
-        let mut plan = self.plan();
+        let mut plan = self.plan.lock();
         #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         plan.take_hints(now);
         // Together with those that are due go those that will be so in a moment, as if it had come:
         // a store may renew many by one call.
-        let moment = match plan.entries.first() {
-            Some(first) if first.due <= now => now.after(TOGETHER),
-            _ => now,
-        };
-        while let Some(first) = plan.entries.first().filter(|first| first.due <= moment) {
-            let at = first.due.max(now);
-            if at > now && first.held.until() <= at {
+        let moment = if plan.first() <= now { now.after(TOGETHER) } else { now };
+        while let Some(first) = plan.entries.first_entry().filter(|first| first.key().0 <= moment) {
+            let at = first.key().0.max(now);
+            if at > now && first.get().until() <= at {
                 break; // not a renewal but a loss, which is not before its time
             }
-            let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
+            let held = first.remove();
             if held.is_over() {
                 held.set_due(Time::NEVER);
                 continue;
@@ -307,34 +278,37 @@ impl Renewer {
                 losses.push(held);
                 continue;
             }
-            plan.entries.insert(Entry { due: again, held: Arc::clone(&held) });
+            plan.entries.insert(due_at(again, &held), Arc::clone(&held));
             if next == Next::Renew {
                 renewals.push_back(held);
             }
         }
-        plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
+        plan.planned = plan.first();
         leaves.extend(plan.leaves.drain(..));
         Agenda { losses, next: plan.planned }
     }
 }
 
 impl Plan {
+    /// When the first lock is due.
+    fn first(&self) -> Time {
+        self.entries.first_key_value().map_or(Time::NEVER, |((due, _), _)| *due)
+    }
+
     /// Makes the locks due of which hints say that they may be gone: one pass for all hints.
     fn take_hints(&mut self, now: Time) {
         if self.hints.is_empty() {
             return;
         }
         let mut hints: HashSet<TicketId> = self.hints.drain(..).collect();
-        let entries = self.entries.iter();
-        let found: Vec<_> = entries
-            .filter(|entry| hints.remove(&entry.held.ticket().id))
-            .map(|entry| Arc::clone(&entry.held))
-            .collect();
+        let held = self.entries.values();
+        let found: Vec<_> =
+            held.filter(|held| hints.remove(&held.ticket().id)).map(Arc::clone).collect();
         for held in found {
             held.verify(now);
             let due = held.set_due(now);
-            self.entries.remove(&Entry { due, held: Arc::clone(&held) });
-            self.entries.insert(Entry { due: now, held });
+            self.entries.remove(&due_at(due, &held));
+            self.entries.insert(due_at(now, &held), held);
         }
         self.early.extend(hints);
         let surplus = self.early.len().saturating_sub(EARLY);

@@ -1,9 +1,9 @@
 //! One acquisition as it is asked for: everything about it but the store.
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::metrics::LockMetrics;
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::store::{Ticket, TicketId};
 use holdline_kernel::{Lease, LeaseTimer, Time, WaitMode};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl AcquireRequest {
     /// A new ticket for it.
     pub(crate) fn ticket(&self) -> Result<Ticket> {
         Ok(Ticket {
-            id: new_id()?,
+            id: TicketId(names::random()?),
             weight: self.weight,
             capacity: self.capacity,
             lease: self.lease.length,
@@ -65,14 +65,4 @@ impl AcquireRequest {
             min_token: 0,
         })
     }
-}
-
-/// 128 bits from the system: nobody else's, ever.
-fn new_id() -> Result<TicketId> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lock is safe";
-        Error::because(ErrorKind::Denied, message, error)
-    })?;
-    Ok(TicketId(u128::from_be_bytes(bytes)))
 }

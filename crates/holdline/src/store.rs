@@ -142,7 +142,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 /// The methods have the names of the contract's, so import one of the two traits, not both, where a
 /// store's own type is at hand: this one where it is written, [`Store`] where it is used.
 pub trait AsyncStore: Debug + Send + Sync + Sized + 'static {
-    /// See [`Store::enter`].
+    /// See [`Store::enter`]. The ticket's weight is at least 1, and at most its capacity: other
+    /// tickets are refused before.
     fn enter(
         &self,
         line: &Name,
@@ -197,6 +198,10 @@ impl<S: AsyncStore> Store for S {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            let error = refuse(line, ticket, Refusal::Weight);
+            return Box::pin(std::future::ready(Err(error)));
+        }
         Box::pin(AsyncStore::enter(self, line, ticket, note, how))
     }
 

@@ -102,6 +102,10 @@ pub struct Acquisition {
 /// The number of consecutive failures after which an acquisition that rides out no outage ends.
 const FAILURES: u32 = 5;
 
+/// What must be left of a lease for a notice alone to grant the lock. With less, a request confirms
+/// it, and begins a whole lease: no holder starts out with one that a slow renewal could outlast.
+const LEAST_ON_NOTICE: Duration = Duration::from_secs(1);
+
 impl Acquisition {
     /// An acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
     pub fn new(mode: WaitMode, lease: Lease, limit: Time) -> Self {
@@ -121,8 +125,9 @@ impl Acquisition {
         }
     }
 
-    /// Accepts a notice as proof of admission. The store must keep a waiting place for `wait_lease`
-    /// after every reply, also when it is admitted meanwhile, and the holder must renew.
+    /// Accepts a notice as proof of admission, if it leaves a second of the lease. The store must
+    /// keep a waiting place for `wait_lease` after every reply, also when it is admitted meanwhile,
+    /// and the holder must renew.
     pub fn trusting(mut self, wait_lease: Duration) -> Self {
         self.notice_lease = Some(Lease { length: wait_lease, ..self.lease });
         self
@@ -169,12 +174,12 @@ impl Acquisition {
     }
 
     /// The grant that a notice gives. It lasts as long as the last reply promised; none if too
-    /// little of that is left for a renewal, or if a request's outcome is open.
+    /// little of that is left to begin with, or if a request's outcome is open.
     fn grant_on_notice(&self, now: Time, seq: Seq) -> Option<Action> {
         let notice_lease = self.notice_lease?;
         let until = notice_lease.good_until(self.asked);
-        let good =
-            self.settled && self.seq == Some(seq) && now.after(notice_lease.usable() / 4) < until;
+        let enough = LEAST_ON_NOTICE.max(notice_lease.usable() / 4);
+        let good = self.settled && self.seq == Some(seq) && now.after(enough) < until;
         good.then_some(Action::GrantOnNotice { seq, until })
     }
 

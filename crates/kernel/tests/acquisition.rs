@@ -313,8 +313,12 @@ fn a_notice_is_a_grant_for_what_is_left_of_the_wait_lease() {
     acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
     let grant = acquisition.clone().step(ms(20), 0, Event::AdmittedByNotice(Seq(7)));
     assert_eq!(grant, Action::GrantOnNotice { seq: Seq(7), until: ms(1 + 3_000 - 32 - 100) });
-    // With less than a quarter of it left, a request is sent instead.
-    let last = ms(2_869 - 717);
+    // With less than a second of it left, a request is sent instead.
+    assert_last_grant(acquisition, ms(2_869 - 1_000));
+}
+
+/// Asserts that a notice grants before this instant, and from then on is confirmed by a request.
+fn assert_last_grant(mut acquisition: Acquisition, last: Time) {
     assert!(matches!(
         acquisition.clone().step(Time(last.0 - 1), 0, Event::AdmittedByNotice(Seq(7))),
         Action::GrantOnNotice { .. }
@@ -323,6 +327,28 @@ fn a_notice_is_a_grant_for_what_is_left_of_the_wait_lease() {
         acquisition.step(last, 0, Event::AdmittedByNotice(Seq(7))),
         Action::Send(Enter::Keep(Seq(7)))
     );
+}
+
+#[test]
+fn of_a_long_wait_lease_a_quarter_must_be_left_for_a_notice() {
+    let mut acquisition = acquisition(WaitMode::Listen).trusting(Duration::from_secs(8));
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    // 8 s less 82 ms of drift and the margin.
+    assert_last_grant(
+        acquisition,
+        Time(ms(1 + 7_818).0 - Duration::from_millis(7_818).as_nanos() as u64 / 4),
+    );
+}
+
+/// A wait lease of less than a second is never enough: the lock begins with a whole lease.
+#[test]
+fn a_notice_on_a_short_wait_lease_is_confirmed() {
+    let mut acquisition = acquisition(WaitMode::Listen).trusting(Duration::from_secs(1));
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    let confirm = acquisition.step(ms(6), 0, Event::AdmittedByNotice(Seq(7)));
+    assert_eq!(confirm, Action::Send(Enter::Keep(Seq(7))));
+    let grant = acquisition.step(ms(8), 0, reply(ms(6), Standing::Admitted(Seq(7))));
+    assert_eq!(grant, Action::Grant { seq: Seq(7), sent: ms(6) });
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) enum Role {
     /// Locks, holds, releases, again.
     Compete,
     /// Locks, and holds until its input ends.
-    LeaseTimer,
+    Hold,
     /// Holds many locks for several leases.
     Renew,
 }
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let grants = runtime.block_on(compete(options))?;
             say(&serde_json::to_string(&grants)?)
         }
-        Role::LeaseTimer => runtime.block_on(hold(options)),
+        Role::Hold => runtime.block_on(hold(options)),
         Role::Renew => say(&serde_json::to_string(&runtime.block_on(renewals::hold(options))?)?),
     }
 }

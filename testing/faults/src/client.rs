@@ -136,6 +136,15 @@ pub(crate) fn deadline(grip: &Grip) -> Option<u64> {
     (!left.is_zero()).then(|| now.after(left).0)
 }
 
+/// Unlocks it, and makes of what came of that an event of a release.
+pub(crate) async fn released(grip: Grip, answer: impl Fn(Phase) -> Event) -> Event {
+    match grip.unlock().await {
+        Ok(()) => answer(Phase::Ok),
+        Err(error) if error.is_lost() => answer(Phase::Fail).reason(Reason::NotHeld),
+        Err(error) => answer(Phase::Info).reason(Reason::Other(format!("{:?}", error.kind()))),
+    }
+}
+
 impl Actor {
     fn write(&self, event: Event) {
         self.pen.write(event).unwrap();
@@ -236,11 +245,7 @@ impl Actor {
             drop(grip);
             return self.write(answer(Phase::Info).reason(Reason::Other("dropped".to_owned())));
         }
-        self.write(match grip.unlock().await {
-            Ok(()) => answer(Phase::Ok),
-            Err(error) if error.is_lost() => answer(Phase::Fail).reason(Reason::NotHeld),
-            Err(error) => answer(Phase::Info).reason(Reason::Other(format!("{:?}", error.kind()))),
-        });
+        self.write(released(grip, answer).await);
     }
 
     /// Reads all registers, works a little, and writes them back with one id more each.

@@ -14,7 +14,6 @@ use holdline_checker::{
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// What came of a run.
 #[allow(dead_code, reason = "what only some stores' tests look at")]
@@ -72,15 +71,15 @@ impl Outcome {
 
 /// The folder of a run. It is removed, unless the test fails or HOLDLINE_FAULT_KEEP is
 /// set.
-pub(crate) struct Folder(Option<TempDir>);
+pub(crate) struct Folder(Option<holdline_testkit::Folder>);
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Folder(Some(tempfile::tempdir().unwrap()))
+        Folder(Some(holdline_testkit::Folder::on_disk("run").unwrap()))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.as_ref().map(TempDir::path).unwrap()
+        self.0.as_ref().map(holdline_testkit::Folder::path).unwrap()
     }
 }
 

@@ -7,12 +7,12 @@ use crate::{Case, cases};
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Register, Rule, Unpromised, check,
 };
+use holdline_testkit::Folder;
 use rusqlite::Connection;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 
 pub(crate) const CASES: &[Case] = cases![
     sqlite_calm,
@@ -39,8 +39,8 @@ fn strict() -> Expect {
 }
 
 /// A run over a new file; the folder lives as long as the run.
-fn run(title: &'static str, expect: Expect) -> (Run, PathBuf, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
+fn run(title: &'static str, expect: Expect) -> (Run, PathBuf, Folder) {
+    let folder = Folder::on_disk(title).unwrap();
     let file = folder.path().join("locks.db");
     let run = Run::new(title, format!("sqlite:{}", file.display()), expect);
     (run, file, folder)

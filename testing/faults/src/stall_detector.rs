@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const BEAT: Duration = Duration::from_millis(20);
-/// Less is not worth a word.
-const STALL: Duration = Duration::from_millis(80);
+/// Less is not worth a word. A request is passed on by half a dozen processes and threads: where
+/// each waits so long for a processor, the shortest leases here run out before they are renewed.
+const STALL: Duration = Duration::from_millis(30);
 
 /// Watches until it is dropped.
 pub(crate) struct StallDetector {

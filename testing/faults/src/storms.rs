@@ -9,6 +9,7 @@ use crate::run::number;
 use crate::workers::process;
 use crate::{Case, cases};
 use holdline::{Client, Mutex};
+use holdline_testkit::Folder;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Child;
@@ -99,7 +100,7 @@ fn storms() {
 /// The storm on one store, and what was wrong after it.
 fn one(row: &Row) -> Vec<String> {
     let Some(subject) = (row.open)() else { return Vec::new() };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::on_disk("storm").unwrap();
     let seconds = number("HOLDLINE_STORM_SECONDS").unwrap_or(3);
     let (url, result) = (subject.url(), folder.path().join("result"));
     let part = Part { url: url.clone(), seconds, result: result.clone() };

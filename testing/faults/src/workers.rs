@@ -1,6 +1,7 @@
 //! The client processes: starting, stopping, killing, and ending them.
 
 use crate::client::{ROLE, Role};
+use holdline_testkit::end_with_us;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -21,7 +22,7 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn start(role: Role) -> Self {
         let text = serde_json::to_string(&role).unwrap();
-        let mut child = command(ROLE, &text).envs(role.environment.clone()).spawn().unwrap();
+        let mut child = start(command(ROLE, &text).envs(role.environment.clone()));
         let input = child.stdin.take();
         Member { role, child, input }
     }
@@ -85,7 +86,14 @@ impl Member {
 
 /// This program once more, in a role that this variable gives it, until its input ends.
 pub(crate) fn process(variable: &str, role: &str) -> Child {
-    command(variable, role).spawn().unwrap()
+    start(&mut command(variable, role))
+}
+
+/// A process that ends with this one, also if it stands still just then.
+fn start(command: &mut Command) -> Child {
+    let child = command.spawn().unwrap();
+    end_with_us(&child).unwrap();
+    child
 }
 
 fn command(variable: &str, role: &str) -> Command {

@@ -43,6 +43,14 @@ fn tokens_and_loss_hold_when_clocks_jump() {
     was_rough(&hold(Class::Jumps, 0..20));
 }
 
+/// The answer to a request comes after the request has come once more and taken another place,
+/// since the first was wiped, or has lapsed.
+#[test]
+fn an_answer_about_a_place_of_the_past_is_judged_by_the_promise_of_then() {
+    hold(Class::Wipes, 3700..3701);
+    hold(Class::Jumps, 3716..3717);
+}
+
 #[test]
 fn a_quorum_keeps_what_is_proved() {
     let stats = hold(Class::Quorum, 0..15);

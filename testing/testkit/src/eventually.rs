@@ -72,3 +72,16 @@ pub async fn persist(lock: holdline::Mutex) -> holdline::Guard {
         }
     }
 }
+
+/// Unlocks what is held. A busy machine may not answer in time: then it is released later, in the
+/// background.
+///
+/// # Panics
+///
+/// If it was not held.
+#[cfg(feature = "library")]
+pub async fn released(guard: holdline::Guard) {
+    if let Err(error) = guard.unlock().await {
+        assert!(error.retryable(), "{error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Folders for the data of servers.
 
-use crate::{Outcome, cannot};
+use crate::{Outcome, cannot, reaper};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// etcd sets 64 MB aside for its log, three times, and then some.
 const ROOM: u64 = 1 << 30;
 
-/// A new folder, removed when this is dropped, but kept for a look if the test fails.
+/// A new folder, removed when this is dropped, or when the process ends without that; but kept for
+/// a look if the test fails.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -55,6 +56,7 @@ impl Folder {
         let path = parent.join(format!("holdline-{name}-{id}-{unique}-{count}"));
         // Others see nothing of it, but a server that runs as another user finds its own part.
         fs::DirBuilder::new().mode(0o711).create(&path).map_err(|e| cannot("create", &path, &e))?;
+        reaper::remove(&path)?;
         Ok(Self { path })
     }
 
@@ -66,6 +68,7 @@ impl Folder {
     /// Leaves the folder where it is, for ever.
     pub fn keep(self) -> PathBuf {
         let path = self.path.clone();
+        let _ = reaper::keep(&path);
         std::mem::forget(self);
         path
     }
@@ -74,6 +77,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            let _ = reaper::keep(&self.path);
             eprintln!("what the servers wrote is kept in {}", self.path.display());
         } else {
             let _ = fs::remove_dir_all(&self.path);

@@ -5,20 +5,22 @@
 //! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a set of
 //! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies
 //! that several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its
-//! own, on free ports, which end with it.
+//! own, on free ports, which end with it, and with the process at the latest.
 //!
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
 //! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
-//! With the feature `library` there is what a test of the library needs besides: clients over
-//! [`flaky_links`], members that are [`killed`] in turn, holders that are cut off at any moment
-//! ([`partition`]).
+//! With the feature `library` there is what a test of the library needs besides: a lock that is
+//! held and waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`]
+//! in turn, holders that are cut off at any moment ([`partition`]).
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
 mod apart;
 pub mod certs;
 mod choice;
+#[cfg(feature = "library")]
+mod contested;
 mod eventually;
 #[cfg(feature = "library")]
 pub mod flaky_links;
@@ -44,6 +46,7 @@ mod process;
 mod program;
 #[cfg(feature = "links")]
 mod pump;
+mod reaper;
 mod server;
 pub mod servers;
 #[cfg(feature = "library")]
@@ -58,7 +61,9 @@ mod wheel;
 pub use apart::Apart;
 pub use choice::Choice;
 #[cfg(feature = "library")]
-pub use eventually::persist;
+pub use contested::{behind, contested};
+#[cfg(feature = "library")]
+pub use eventually::{persist, released};
 #[cfg(feature = "links")]
 pub use eventually::{soon, until};
 pub use eventually::{wait_for, wait_until};
@@ -78,6 +83,7 @@ pub use private::Private;
 pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
+pub use reaper::end_with_us;
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 #[cfg(feature = "library")]

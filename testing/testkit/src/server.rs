@@ -4,6 +4,7 @@ use crate::node::{Node, Wrap, expand};
 use crate::probe::Probe;
 use crate::process::{GONE_WITHIN, Process};
 use crate::program::{Found, Program};
+use crate::reaper::end_with_us;
 use crate::{Outcome, cannot};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// typed; else it is of the starter's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It is stopped when the [`Server`] is dropped.
+    /// It is stopped when the [`Server`] is dropped, or else when this program has ended.
     OfItsOwner,
     /// It goes on, and is stopped by another run of a program.
     OfItsOwn,
@@ -278,7 +279,11 @@ fn run(node: &Node, dir: &Path, life: Life) -> Outcome<Child> {
         command.process_group(0);
     }
     let child = command.stdout(log).stderr(errors).spawn();
-    child.map_err(|e| format!("{} could not be started: {e}.", node.program.binary))
+    let child = child.map_err(|e| format!("{} could not be started: {e}.", node.program.binary))?;
+    if life == Life::OfItsOwner {
+        end_with_us(&child)?;
+    }
+    Ok(child)
 }
 
 /// A program that is run in a node's folder, as its user.
@@ -428,8 +433,8 @@ mod tests {
     #[test]
     fn a_taken_port_is_told() {
         let folder = Folder::new("server").unwrap();
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let listener = TcpListener::bind(("127.0.0.1", taken)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = listener.local_addr().unwrap().port();
         let node = shell("exec sleep 60").also_listens([taken]);
         let error = Server::start(node, folder.path()).unwrap_err();
         assert!(error.contains(&format!("port {taken} (for shell) is taken")), "{error}");

@@ -2,65 +2,98 @@
 
 use super::{emptied, install, python, run, sources, tool};
 use crate::Outcome;
-use std::path::PathBuf;
+use crate::test::tools::{self, PYTHON, Tool};
+use crate::test::{Run, Verdict};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(super) fn make(_check: bool) -> Outcome<String> {
-    let sources = sources();
-    let requirements = sources.join("lint-requirements.txt");
-    let python = python("lint", &requirements)?;
-    let bin = python.parent().map(PathBuf::from).unwrap_or_default();
-    let folder = |name: &str| sources.join(name);
+/// What checks them, besides what `lint-requirements.txt` lists.
+const TOOLS: &[Tool] = &[
+    PYTHON,
+    Tool { name: "shellcheck", proof: &["shellcheck", "--version"], package: "shellcheck" },
+    Tool { name: "promtool", proof: &["promtool", "--version"], package: "prometheus" },
+    Tool { name: "systemd-analyze", proof: &["systemd-analyze", "--version"], package: "systemd" },
+];
 
-    let yamllint = ["--strict", "--config-file"];
+pub(super) fn make(_check: bool) -> Outcome<String> {
+    let tools = tools::look(TOOLS, false);
+    check(&environment()?)?;
+    let lacking = match tools {
+        Verdict::Passed => String::new(),
+        Verdict::NotRun(words) | Verdict::Failed(words) => format!("; {words}"),
+    };
+    let done = "YAML, schemas of GitHub and Kubernetes, shell, Python, JSON, alerts, units";
+    Ok(format!("{done}{lacking}"))
+}
+
+/// A step of `cargo xtask test`: the same.
+pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
+    let tools = tools::look(TOOLS, run.in_ci());
+    match environment() {
+        Ok(python) => check(&python)?,
+        Err(words) => return Ok(Verdict::missing(words, run.in_ci())),
+    }
+    Ok(tools)
+}
+
+/// Python with what checks YAML and schemas.
+fn environment() -> Outcome<PathBuf> {
+    python("lint", &sources().join("lint-requirements.txt"))
+}
+
+/// Checks the files, as far as the tools for it are here.
+fn check(python: &Path) -> Outcome<()> {
+    schemas(python)?;
+    let shell = ["deb/postinst", "deb/postrm", "deb/try.sh"].map(|file| sources().join(file));
+    for file in &shell {
+        run(Command::new("sh").arg("-n").arg(file))?;
+    }
+    if let Some(shellcheck) = tool("shellcheck") {
+        run(Command::new(shellcheck).args(shell))?;
+    }
+    prometheus(python)?;
+    if tool("systemd-analyze").is_some() {
+        units()?;
+    }
+    let modules = ["wheel.py", "holdline/__init__.py", "holdline/__main__.py"];
+    let modules = modules.map(|file| sources().join("python").join(file));
+    run(Command::new(python).args(["-m", "py_compile"]).args(modules))
+}
+
+/// YAML, and the schemas of those who read it.
+fn schemas(python: &Path) -> Outcome<()> {
+    let bin = python.parent().map(PathBuf::from).unwrap_or_default();
+    let folder = |name: &str| sources().join(name);
     let mut lint = Command::new(bin.join("yamllint"));
-    lint.args(yamllint).arg(folder("yamllint.yml"));
+    lint.args(["--strict", "--config-file"]).arg(folder("yamllint.yml"));
     run(lint.arg(folder("github")).arg(folder("kubernetes")).arg(folder("prometheus")))?;
 
     let schema = |name: &str, file: &str| {
         let mut check = Command::new(bin.join("check-jsonschema"));
-        run(check.args(["--builtin-schema", name]).arg(sources.join(file)))
+        run(check.args(["--builtin-schema", name]).arg(folder(file)))
     };
     schema("vendor.github-actions", "github/action.yml")?;
     schema("vendor.github-workflows", "github/workflow.yml")?;
-
     for file in ["kubernetes/cronjob.yml", "kubernetes/leader.yml"] {
         let mut check = Command::new(bin.join("kubernetes-validate"));
-        run(check.arg("--strict").arg(sources.join(file)))?;
+        run(check.arg("--strict").arg(folder(file)))?;
     }
-    for file in ["deb/postinst", "deb/postrm", "deb/try.sh"] {
-        run(Command::new("sh").arg("-n").arg(sources.join(file)))?;
-    }
-    if tool("shellcheck").is_some() {
-        let files = ["deb/postinst", "deb/postrm", "deb/try.sh"].map(|file| sources.join(file));
-        run(Command::new("shellcheck").args(files))?;
-    }
-    let prometheus = folder("prometheus");
-    run(Command::new(&python)
-        .args(["-m", "json.tool"])
-        .arg(prometheus.join("dashboard.json"))
-        .arg("/dev/null"))?;
-    let rules = match tool("promtool") {
-        Some(promtool) => {
-            run(Command::new(promtool)
-                .args(["check", "rules"])
-                .arg(prometheus.join("alerts.yml")))?;
-            "alerts"
-        }
-        None => "not the alerts' expressions: promtool is missing",
-    };
-    let units = units()?;
-    let rest = ["wheel.py", "holdline/__init__.py", "holdline/__main__.py"];
-    let rest = rest.map(|file| folder("python").join(file));
-    run(Command::new(&python).args(["-m", "py_compile"]).args(rest))?;
-    Ok(format!("YAML, schemas of GitHub and Kubernetes, shell, Python, JSON, {units}, {rules}"))
+    Ok(())
+}
+
+/// The dashboard is JSON, the alerts are rules, and say what they should of some histories.
+fn prometheus(python: &Path) -> Outcome<()> {
+    let folder = sources().join("prometheus");
+    let mut dashboard = Command::new(python);
+    dashboard.args(["-m", "json.tool"]).arg(folder.join("dashboard.json")).arg("/dev/null");
+    run(&mut dashboard)?;
+    let Some(promtool) = tool("promtool") else { return Ok(()) };
+    run(Command::new(&promtool).args(["check", "rules"]).arg(folder.join("alerts.yml")))?;
+    run(Command::new(&promtool).args(["test", "rules"]).arg(folder.join("alerts_test.yml")))
 }
 
 /// systemd's own check wants the programs that units start to exist.
-fn units() -> Outcome<String> {
-    if tool("systemd-analyze").is_none() {
-        return Ok("not the units: systemd-analyze is missing".to_owned());
-    }
+fn units() -> Outcome<()> {
     let folder = emptied("units")?;
     for name in ["holdline-job@.service", "holdline-job@.timer", "holdline-leader@.service"] {
         let file = sources().join("systemd").join(name);
@@ -78,5 +111,5 @@ fn units() -> Outcome<String> {
         let mut verify = Command::new("systemd-analyze");
         run(verify.args(["verify", "--man=no", "--recursive-errors=no"]).arg(folder.join(unit)))?;
     }
-    Ok("units".to_owned())
+    Ok(())
 }

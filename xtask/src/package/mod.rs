@@ -13,6 +13,7 @@ mod sbom;
 mod wheel;
 
 pub(crate) use crates::step as crates_step;
+pub(crate) use lint::step as lint_step;
 
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};

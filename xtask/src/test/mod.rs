@@ -5,7 +5,7 @@ pub(crate) mod guard;
 mod plans;
 mod report;
 mod steps;
-mod tools;
+pub(crate) mod tools;
 
 use crate::{Outcome, servers};
 use guard::Guard;
@@ -19,6 +19,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use steps::{Step, Work};
+use tools::Tool;
 
 /// The most that the whole run may take in CI, so that one that hangs ends: three times of what it
 /// takes on a quiet machine of four cores. On one's own machine there is no limit.
@@ -47,8 +48,8 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         report: Mutex::default(),
     };
     common.start_servers(&needs);
-    if plans.iter().any(|plan| plan.languages) {
-        common.look_for_tools();
+    for plan in plans.iter().filter(|plan| !plan.tools.is_empty()) {
+        common.look_for(plan.tools);
     }
     for step in plans.iter().flat_map(|plan| plan.steps) {
         common.step(step);
@@ -122,11 +123,11 @@ impl Common {
         }
     }
 
-    /// The languages of other clients are a row of the final table.
-    fn look_for_tools(&self) {
+    /// The tools of other clients are a row of the final table.
+    fn look_for(&self, tools: &[Tool]) {
         let begun = Instant::now();
-        let verdict = tools::look(self.in_ci);
-        self.report().add("languages of other clients", begun.elapsed(), verdict);
+        let verdict = tools::look(tools, self.in_ci);
+        self.report().add("tools of other clients", begun.elapsed(), verdict);
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {
@@ -209,6 +210,11 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Whether a tool that is missing is a failure.
+    pub(crate) fn in_ci(&self) -> bool {
+        self.common.in_ci
+    }
+
     /// Runs one cargo command of a step.
     pub(crate) fn cargo(&self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
         let mut command = crate::workspace::cargo();

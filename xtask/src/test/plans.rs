@@ -3,6 +3,7 @@
 use super::deny;
 use super::steps::Work::{Beside, Cargo, OtherTests, Own, Tests};
 use super::steps::{self, Step, Work};
+use super::tools::{self, Tool};
 
 /// A choice of steps, and what they need.
 #[derive(Clone, Copy)]
@@ -13,8 +14,8 @@ pub(super) struct Plan {
     pub(super) about: &'static str,
     /// The topologies that are started for it (`cargo xtask servers --help` lists them).
     pub(super) needs: &'static [&'static str],
-    /// Does it need the languages of other clients?
-    pub(super) languages: bool,
+    /// What it needs of other clients.
+    pub(super) tools: &'static [Tool],
     pub(super) steps: &'static [Step],
 }
 
@@ -23,7 +24,7 @@ const fn step(name: &'static str, work: Work) -> Step {
 }
 
 const fn part(name: &'static str, about: &'static str, steps: &'static [Step]) -> Plan {
-    Plan { name, about, needs: &[], languages: false, steps }
+    Plan { name, about, needs: &[], tools: &[], steps }
 }
 
 const fn on(needs: &'static [&'static str], plan: Plan) -> Plan {
@@ -41,6 +42,7 @@ const CLIPPY: Step = step(
 );
 const PURITY: Step = step("kernel purity", Own(steps::kernel_purity));
 const CRATES: Step = step("crates can be packed", Own(crate::package::crates_step));
+const PACKAGING: Step = step("files of packages", Own(crate::package::lint_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
 const SIMULATION: Step = step(
     "simulation",
@@ -69,7 +71,7 @@ pub(super) const WHOLE: Plan = Plan {
         "mariadb",
         "mysql",
     ],
-    languages: true,
+    tools: tools::LANGUAGES,
     steps: &[
         FORMAT,
         CLIPPY,
@@ -89,6 +91,7 @@ pub(super) const WHOLE: Plan = Plan {
         step("each store alone", Own(steps::each_store_alone)),
         DENY,
         CRATES,
+        PACKAGING,
         SIMULATION,
     ],
 };
@@ -246,18 +249,21 @@ pub(super) const PARTS: &[Plan] = &[
             ],
         ),
     ),
-    on(
-        &["etcd-single", "etcd-three"],
-        part(
-            "etcd",
-            "the etcd store",
-            &[
-                step("etcd", Tests(&["--test", "etcd"])),
-                step("etcd: unit tests", Tests(&["--lib", "--", "stores::ephemeral::etcd::"])),
-                step("conformance", Tests(&["--test", "conformance", "--", "etcd"])),
-            ],
-        ),
-    ),
+    Plan {
+        tools: &[tools::ETCDCTL],
+        ..on(
+            &["etcd-single", "etcd-three"],
+            part(
+                "etcd",
+                "the etcd store",
+                &[
+                    step("etcd", Tests(&["--test", "etcd"])),
+                    step("etcd: unit tests", Tests(&["--lib", "--", "stores::ephemeral::etcd::"])),
+                    step("conformance", Tests(&["--test", "conformance", "--", "etcd"])),
+                ],
+            ),
+        )
+    },
     on(
         &["postgres-single", "postgres-pooled"],
         part(
@@ -308,7 +314,7 @@ pub(super) const PARTS: &[Plan] = &[
         &[step("faults", Tests(&["--test", "faults"]))],
     ),
     Plan {
-        languages: true,
+        tools: tools::LANGUAGES,
         ..on(
             &["redis-single", "redis-five", "etcd-single", "zookeeper-single"],
             part(
@@ -324,6 +330,7 @@ pub(super) const PARTS: &[Plan] = &[
         &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
     ),
     part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
+    part("packaging", "the files below packaging/, by tools of their own kinds", &[PACKAGING]),
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 
@@ -376,7 +383,7 @@ mod tests {
 
     #[test]
     fn quick_needs_nothing() {
-        assert!(QUICK.needs.is_empty() && !QUICK.languages);
+        assert!(QUICK.needs.is_empty() && QUICK.tools.is_empty());
     }
 
     #[test]

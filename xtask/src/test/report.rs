@@ -15,6 +15,13 @@ pub(crate) enum Verdict {
     NotRun(String),
 }
 
+impl Verdict {
+    /// The verdict where something is missing that the project can install, as these words say.
+    pub(crate) fn missing(words: String, in_ci: bool) -> Self {
+        if in_ci { Verdict::Failed(words) } else { Verdict::NotRun(words) }
+    }
+}
+
 /// The rows of the final table.
 #[derive(Default)]
 pub(super) struct Report {

@@ -1,5 +1,5 @@
-//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
-//! `etcdctl` is one of them, and asks servers behind our back.
+//! Tools of others that steps need: they are installed where that is possible. Among them are the
+//! languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
 
 use super::report::Verdict;
 use crate::servers;
@@ -7,30 +7,37 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 /// A tool of another language, or in one.
-struct Tool {
-    name: &'static str,
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
     /// This command succeeds where it is.
-    proof: &'static [&'static str],
+    pub(crate) proof: &'static [&'static str],
     /// Debian's and Ubuntu's package.
-    package: &'static str,
+    pub(crate) package: &'static str,
 }
 
-const TOOLS: &[Tool] = &[
-    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" },
+/// What is needed to make virtual environments of Python.
+pub(crate) const PYTHON: Tool = Tool {
+    name: "python3 with venv",
+    proof: &["python3", "-c", "import ensurepip, venv"],
+    package: "python3-venv",
+};
+
+/// What asks etcd's servers behind our back.
+pub(super) const ETCDCTL: Tool =
+    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" };
+
+pub(super) const LANGUAGES: &[Tool] = &[
+    ETCDCTL,
     Tool { name: "go", proof: &["go", "version"], package: "golang-go" },
     Tool { name: "javac", proof: &["javac", "-version"], package: "default-jdk-headless" },
     Tool { name: "mvn", proof: &["mvn", "--version"], package: "maven" },
     Tool { name: "node", proof: &["node", "--version"], package: "nodejs" },
     Tool { name: "npm", proof: &["npm", "--version"], package: "npm" },
-    Tool {
-        name: "python3 with venv",
-        proof: &["python3", "-c", "import ensurepip, venv"],
-        package: "python3-venv",
-    },
+    PYTHON,
 ];
 
 impl Tool {
-    fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         let mut command = Command::new(self.proof[0]);
         command.args(&self.proof[1..]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -38,9 +45,9 @@ impl Tool {
     }
 }
 
-/// Looks for all of them, and installs missing ones if that is possible.
-pub(super) fn look(in_ci: bool) -> Verdict {
-    let missing = || TOOLS.iter().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
+/// Looks for all of these, and installs missing ones if that is possible.
+pub(crate) fn look(tools: &[Tool], in_ci: bool) -> Verdict {
+    let missing = || tools.iter().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
     let mut lacking = missing();
     if !lacking.is_empty() {
         let packages: BTreeSet<&str> = lacking.iter().map(|tool| tool.package).collect();
@@ -61,7 +68,7 @@ fn verdict(lacking: &[&Tool], in_ci: bool) -> Verdict {
         names.join(", "),
         packages.join(" ")
     );
-    if in_ci { Verdict::Failed(words) } else { Verdict::NotRun(words) }
+    Verdict::missing(words, in_ci)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Most rules read text, line by line, with comments and strings taken out. That is less than a
 //! compiler knows, but it is quick, it has no dependencies, and its findings are easy to explain.
 
+mod commands;
 mod guarantees;
 mod links;
 mod promises;
@@ -64,7 +65,9 @@ pub(crate) fn print_findings() -> Outcome<usize> {
         .collect();
     let guarantees = std::fs::read_to_string(root.join(guarantees::FILE)).ok();
     let mut findings = check(&sources, guarantees.as_deref());
-    links::check(&paths, &documents(&root, &paths), &mut findings);
+    let documents = documents(&root, &paths);
+    links::check(&paths, &documents, &mut findings);
+    commands::check(&documents, &commands::Known::here()?, &mut findings);
     findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
     findings.sort();
     for finding in &findings {
@@ -74,7 +77,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     Ok(findings.len())
 }
 
-/// What the rule about links reads, by path.
+/// What the rules about documents read, by path.
 fn documents(root: &Path, paths: &[String]) -> BTreeMap<String, String> {
     let is_read = |path: &&String| links::is_document(path) || *path == links::MODULE;
     let read = |path: &String| Some((path.clone(), std::fs::read_to_string(root.join(path)).ok()?));

@@ -2,9 +2,12 @@
 //!
 //! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys
 //!   do to it; `view` draws it.
-//! - This file does the input and output: the terminal, keys, signals, and breaking a lock.
+//! - `keys` reads keys, `screen` is the terminal. This file leads: looks, keys, signals, and
+//!   breaking a lock.
 
+mod keys;
 mod model;
+mod screen;
 mod seen;
 mod stats;
 #[cfg(test)]
@@ -21,26 +24,23 @@ use crate::{terminal, timestamp};
 use clap::Args;
 use holdline::Client;
 use holdline::store::{Lines, TicketId};
-use model::{Action, Key, Model};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use model::{Action, Model};
+use rustix::process::Signal;
+use screen::{Screen, unusable};
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::Instant;
 use view::Title;
 
-/// The reason that the holder of a broken lock is told.
-const REASON: &str = "by hand, in holdline top";
-/// The keys that may wait to be handled.
-const MOST_KEYS: usize = 64;
-
 /// Show live who holds and who waits, how long, and how often; break a lock
 ///
 /// Keys: q quits, j and k or the arrows move, Tab goes to the line of a lock, s sorts, / filters,
 /// p pauses, b breaks a lock (it asks), ? helps. It looks at the store at intervals, and when the
-/// store tells of a change: what comes and goes between two looks is not counted. Where the cursor
-/// cannot be moved, as in a pipe or on a dumb terminal, it prints what it sees again and again.
+/// store tells of a change, as the file, memory, etcd and ZooKeeper do. What comes and goes between
+/// two looks is not counted: on other stores that is much of what is held for less than --every.
+/// Where the cursor cannot be moved, as in a pipe or on a dumb terminal, it prints what it sees
+/// again and again.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     /// Only the locks whose names begin so
@@ -88,10 +88,9 @@ impl Top {
         if !terminal::can_move() || !stdin().is_terminal() {
             return running.print(&mut signals).await;
         }
-        let mut screen = ratatui::try_init().map_err(|error| unusable(&error))?;
-        let done = running.show(&mut screen, &mut signals).await;
-        ratatui::restore();
-        done
+        signals.add(Signal::CONT)?;
+        let mut screen = Screen::open().map_err(|error| unusable(&error))?;
+        running.show(&mut screen, &mut signals).await
     }
 }
 
@@ -114,7 +113,8 @@ impl Running<'_> {
         let mut pace = self.top.pace(&self.client);
         loop {
             let time = timestamp::show(timestamp::now());
-            let title = Title { store: &self.client.address(), time: &time };
+            let store = self.client.address();
+            let title = Title { store: &store, time: &time, prefix: &self.top.prefix };
             if !Printer::answer(&view::plain(&self.model, &title))? || self.is_over() {
                 return Ok(Exit::DONE);
             }
@@ -128,17 +128,13 @@ impl Running<'_> {
     }
 
     /// Shows it on the screen, until it is ended.
-    async fn show(
-        &mut self,
-        screen: &mut DefaultTerminal,
-        signals: &mut Signals,
-    ) -> Result<Exit, Failure> {
-        let mut keys = keys()?;
+    async fn show(&mut self, screen: &mut Screen, signals: &mut Signals) -> Result<Exit, Failure> {
+        let mut keys = keys::read()?;
         let mut looks = looks(self.client.clone(), self.top);
         let store = self.client.address();
         loop {
             let time = timestamp::show(timestamp::now());
-            let title = Title { store: &store, time: &time[11..19] };
+            let title = Title { store: &store, time: &time[11..19], prefix: &self.top.prefix };
             let model = &self.model;
             screen
                 .draw(|frame| view::draw(frame, model, &title))
@@ -147,12 +143,19 @@ impl Running<'_> {
                 return Ok(Exit::DONE);
             }
             tokio::select! {
-                signal = signals.next() => return Ok(Exit::signal(signal.as_raw())),
+                signal = signals.next() => match signal {
+                    Signal::CONT => screen.resume().map_err(|error| unusable(&error))?,
+                    signal => return Ok(Exit::signal(signal.as_raw())),
+                },
                 key = keys.recv() => match key {
                     Some(Some(key)) => match self.model.key(key) {
-                        Action::Quit => return Ok(Exit::DONE),
-                        Action::Break { name, id } => self.break_lock(&name, id).await,
                         Action::Nothing => {}
+                        Action::Quit => return Ok(Exit::DONE),
+                        Action::Redraw => screen.clear().map_err(|error| unusable(&error))?,
+                        Action::Stop => screen.stop().map_err(|error| unusable(&error))?,
+                        Action::Break { name, id, reason } => {
+                            self.break_lock(&name, id, &reason).await;
+                        }
                     },
                     // The size has changed.
                     Some(None) => {}
@@ -167,8 +170,8 @@ impl Running<'_> {
         }
     }
 
-    async fn break_lock(&mut self, name: &str, id: TicketId) {
-        let broken = self.client.force_unlock(name, id, REASON).await;
+    async fn break_lock(&mut self, name: &str, id: TicketId, reason: &str) {
+        let broken = self.client.force_unlock(name, id, reason).await;
         let notice = match broken {
             Ok(Some(token)) => format!("broken; the new fencing token is {token}"),
             Ok(None) => "nobody stands there by that id any more".to_owned(),
@@ -194,57 +197,4 @@ fn looks(client: Client, top: &Top) -> Receiver<holdline::Result<seen::Look>> {
         }
     });
     looks
-}
-
-fn unusable(error: &std::io::Error) -> Failure {
-    let message = format!("the terminal cannot be used: {error}");
-    Failure::new(Exit::OUTPUT, "output", message)
-}
-
-/// The keys that are pressed, from a thread that reads them; none for a change of the size.
-fn keys() -> Result<Receiver<Option<Key>>, Failure> {
-    let (send, keys) = channel(MOST_KEYS);
-    let read = move || {
-        while let Ok(event) = event::read() {
-            let key = match event {
-                Event::Key(event) => match key(event) {
-                    Some(key) => Some(key),
-                    None => continue,
-                },
-                Event::Resize(..) => None,
-                _ => continue,
-            };
-            if send.blocking_send(key).is_err() {
-                break;
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("keys".to_owned()).spawn(read);
-    thread.map_err(|error| unusable(&error))?;
-    Ok(keys)
-}
-
-fn key(event: KeyEvent) -> Option<Key> {
-    if event.kind == KeyEventKind::Release {
-        return None;
-    }
-    Some(match event.code {
-        KeyCode::Char('c' | 'd') if event.modifiers.contains(KeyModifiers::CONTROL) => {
-            Key::Interrupt
-        }
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::Tab | KeyCode::BackTab => Key::Tab,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        _ => return None,
-    })
 }

@@ -15,8 +15,10 @@ const SAID_SHOWN: Duration = Duration::from_secs(5);
 const MOST_KEPT: usize = 10_000;
 /// The span of the rate of acquisitions.
 const RATE_SPAN: Duration = Duration::from_secs(10);
-/// The longest filter.
-const MOST_FILTER: usize = 64;
+/// The longest filter, and the longest reason, in characters.
+const MOST_TYPED: usize = 64;
+/// The reason that the holder of a broken lock is told, unless the user writes one.
+const REASON: &str = "by hand, in holdline top";
 
 /// The order of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +61,20 @@ pub(super) enum Mode {
     Filter,
     Help,
     /// The question whether to break a lock.
-    Break {
-        name: String,
-        id: TicketId,
-        who: String,
-    },
+    Break(Question),
+    /// The reason for it is being written.
+    Reason(Question),
+}
+
+/// Whose lock is to be broken, and why. It is about the one that it names, whatever is seen
+/// meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) name: String,
+    pub(super) id: TicketId,
+    pub(super) who: String,
+    pub(super) holds: bool,
+    pub(super) reason: String,
 }
 
 /// A key that means something.
@@ -84,6 +95,10 @@ pub(super) enum Key {
     Backspace,
     /// Ctrl-C, or the end of the input.
     Interrupt,
+    /// Ctrl-L.
+    Redraw,
+    /// Ctrl-Z.
+    Stop,
 }
 
 /// What is to be done after a key.
@@ -91,7 +106,9 @@ pub(super) enum Key {
 pub(super) enum Action {
     Nothing,
     Quit,
-    Break { name: String, id: TicketId },
+    Redraw,
+    Stop,
+    Break { name: String, id: TicketId, reason: String },
 }
 
 /// A row of the table of locks.
@@ -117,7 +134,11 @@ pub(super) struct Model {
     pub(super) unseen: usize,
     /// The rows, sorted and filtered.
     pub(super) rows: Vec<Row>,
+    /// The selected lock, and the row where it was seen.
     selected: Option<String>,
+    selected_at: usize,
+    /// The selected party of its line, and the place where it was seen.
+    party: Option<TicketId>,
     pub(super) line_at: usize,
     locks: BTreeMap<String, (Lock, Stats, Duration)>,
     looked: bool,
@@ -138,6 +159,8 @@ impl Model {
             unseen: 0,
             rows: Vec::new(),
             selected: None,
+            selected_at: 0,
+            party: None,
             line_at: 0,
             locks: BTreeMap::new(),
             looked: false,
@@ -223,18 +246,44 @@ impl Model {
             Sort::Taken => self.rows.sort_by_key(|row| std::cmp::Reverse(row.stats.taken)),
             Sort::Lost => self.rows.sort_by_key(|row| std::cmp::Reverse(row.stats.lost)),
         }
-        if self.selected.is_none() {
-            self.selected = self.rows.first().map(|row| row.lock.name.clone());
-        }
-        let most = self.row().map_or(0, |row| row.lock.parties().count().saturating_sub(1));
-        self.line_at = self.line_at.min(most);
+        self.keep_selection();
     }
 
-    /// The place of the selected row: it stays with its lock, wherever that is sorted to.
+    /// Keeps the selection with its lock and its party, wherever they are now. Where one has gone,
+    /// what is in its place is selected instead: never a line that the user did not go to.
+    fn keep_selection(&mut self) {
+        let name = self.selected.as_deref();
+        let found = self.rows.iter().position(|row| Some(row.lock.name.as_str()) == name);
+        if let Some(at) = found {
+            self.selected_at = at;
+        } else {
+            self.select(self.selected_at);
+            if self.mode == Mode::Line {
+                self.mode = Mode::Locks;
+            }
+        }
+        let parties = self.row().into_iter().flat_map(|row| row.lock.parties());
+        let found = parties.map(|(_, party)| party.id).position(|id| Some(id) == self.party);
+        self.select_party(found.unwrap_or(self.line_at));
+    }
+
+    /// Selects the lock in this row, or in the last.
+    fn select(&mut self, at: usize) {
+        self.selected_at = at.min(self.rows.len().saturating_sub(1));
+        self.selected = self.rows.get(self.selected_at).map(|row| row.lock.name.clone());
+        self.select_party(0);
+    }
+
+    /// Selects the party at this place in the line, or the last.
+    fn select_party(&mut self, at: usize) {
+        let ids = self.row().into_iter().flat_map(|row| row.lock.parties()).map(|(_, it)| it.id);
+        let found = ids.enumerate().take(at.saturating_add(1)).last();
+        (self.line_at, self.party) = found.map_or((0, None), |(at, id)| (at, Some(id)));
+    }
+
+    /// The place of the selected row.
     pub(super) fn selected(&self) -> Option<usize> {
-        let name = self.selected.as_deref()?;
-        let found = self.rows.iter().position(|row| row.lock.name == name);
-        found.or((!self.rows.is_empty()).then_some(0))
+        (!self.rows.is_empty()).then_some(self.selected_at)
     }
 
     /// The selected row.
@@ -244,22 +293,57 @@ impl Model {
 
     /// Takes a key; says what is to be done.
     pub(super) fn key(&mut self, key: Key) -> Action {
-        if key == Key::Interrupt {
-            return Action::Quit;
-        }
-        match self.mode.clone() {
-            Mode::Help => self.mode = Mode::Locks,
-            Mode::Filter => self.edit_filter(key),
-            Mode::Break { name, id, .. } => {
-                self.mode = Mode::Locks;
-                if matches!(key, Key::Char('y' | 'Y')) {
-                    return Action::Break { name, id };
-                }
-                self.say("nothing was broken");
-            }
-            Mode::Locks | Mode::Line => return self.command(key),
+        match (key, self.mode.clone()) {
+            (Key::Redraw, _) => return Action::Redraw,
+            (Key::Stop, _) => return Action::Stop,
+            (Key::Interrupt, Mode::Break(_) | Mode::Reason(_)) => self.leave_question(),
+            (key, Mode::Break(question)) => return self.answer(key, question),
+            (key, Mode::Reason(question)) => self.edit_reason(key, question),
+            (Key::Interrupt, _) => return Action::Quit,
+            (_, Mode::Help) => self.mode = Mode::Locks,
+            (key, Mode::Filter) => self.edit_filter(key),
+            (key, Mode::Locks | Mode::Line) => return self.command(key),
         }
         Action::Nothing
+    }
+
+    /// Takes the answer to the question whether to break a lock.
+    fn answer(&mut self, key: Key, question: Question) -> Action {
+        match key {
+            Key::Char('r') => {
+                let reason = String::new();
+                self.mode = Mode::Reason(Question { reason, ..question });
+            }
+            Key::Char('y' | 'Y') => {
+                self.mode = Mode::Locks;
+                let Question { name, id, reason, .. } = question;
+                return Action::Break { name, id, reason };
+            }
+            _ => self.leave_question(),
+        }
+        Action::Nothing
+    }
+
+    fn leave_question(&mut self) {
+        self.mode = Mode::Locks;
+        self.say("nothing was broken");
+    }
+
+    /// Takes a key of the reason. Back at the question, one that is empty is ours.
+    fn edit_reason(&mut self, key: Key, mut question: Question) {
+        match key {
+            Key::Escape => question.reason.clear(),
+            Key::Enter => {}
+            key => {
+                edit(&mut question.reason, key);
+                self.mode = Mode::Reason(question);
+                return;
+            }
+        }
+        if question.reason.trim().is_empty() {
+            REASON.clone_into(&mut question.reason);
+        }
+        self.mode = Mode::Break(question);
     }
 
     fn edit_filter(&mut self, key: Key) {
@@ -269,11 +353,7 @@ impl Model {
                 self.filter.clear();
                 self.mode = Mode::Locks;
             }
-            Key::Backspace => {
-                self.filter.pop();
-            }
-            Key::Char(c) if self.filter.len() < MOST_FILTER => self.filter.push(c),
-            _ => {}
+            key => edit(&mut self.filter, key),
         }
         self.arrange();
     }
@@ -309,11 +389,9 @@ impl Model {
             |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
         if self.mode == Mode::Line {
             let count = self.row().map_or(0, |row| row.lock.parties().count());
-            self.line_at = moved(self.line_at, count);
-        } else if let Some(at) = self.selected() {
-            let at = moved(at, self.rows.len());
-            self.selected = Some(self.rows[at].lock.name.clone());
-            self.line_at = 0;
+            self.select_party(moved(self.line_at, count));
+        } else {
+            self.select(moved(self.selected_at, self.rows.len()));
         }
     }
 
@@ -321,12 +399,24 @@ impl Model {
     fn ask_to_break(&mut self) {
         let at = if self.mode == Mode::Line { self.line_at } else { 0 };
         let found = self.row().and_then(|row| {
-            let (_, Party { id, who, .. }) = row.lock.parties().nth(at)?;
-            Some(Mode::Break { name: row.lock.name.clone(), id: *id, who: who.clone() })
+            let (holds, Party { id, who, .. }) = row.lock.parties().nth(at)?;
+            let (name, who, reason) = (row.lock.name.clone(), who.clone(), REASON.to_owned());
+            Some(Question { name, id: *id, who, holds, reason })
         });
         match found {
-            Some(question) => self.mode = question,
+            Some(question) => self.mode = Mode::Break(question),
             None => self.say("nobody holds or waits here"),
         }
+    }
+}
+
+/// Takes a key of a text that is being written.
+fn edit(text: &mut String, key: Key) {
+    match key {
+        Key::Backspace => {
+            text.pop();
+        }
+        Key::Char(c) if text.chars().count() < MOST_TYPED => text.push(c),
+        _ => {}
     }
 }

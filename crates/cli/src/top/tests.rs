@@ -1,6 +1,6 @@
 //! The state after looks and keys, and the screen of it.
 
-use super::model::{Action, Key, Mode, Model};
+use super::model::{Action, Key, Mode, Model, Question};
 use super::seen::{Lock, Party};
 use super::view::{self, Title};
 use holdline::store::TicketId;
@@ -36,7 +36,7 @@ fn lock(name: &str, holders: &[u128], waiters: &[u128]) -> Lock {
 
 fn screen(model: &Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let title = Title { store: "sqlite:/a", time: "12:00:00" };
+    let title = Title { store: "sqlite:/a", time: "12:00:00", prefix: "" };
     terminal.draw(|frame| view::draw(frame, model, &title)).unwrap();
     let buffer = terminal.backend().buffer();
     let rows = buffer.content().chunks(usize::from(width));
@@ -47,6 +47,11 @@ fn screen(model: &Model, width: u16, height: u16) -> Vec<String> {
 
 fn names(model: &Model) -> Vec<&str> {
     model.rows.iter().map(|row| row.lock.name.as_str()).collect()
+}
+
+/// Whether the question is asked about the first holder.
+fn is_asked(model: &Model) -> bool {
+    matches!(&model.mode, Mode::Break(Question { id: TicketId(1), .. }))
 }
 
 fn press(model: &mut Model, keys: &str) {
@@ -132,18 +137,79 @@ fn a_lock_is_broken_only_after_a_yes() {
     assert_eq!(model.notice(), Some("nobody holds or waits here"));
     model.update(Duration::ZERO, vec![lock("a", &[1], &[2, 3])], 0);
     press(&mut model, "b");
-    assert!(matches!(&model.mode, Mode::Break { id: TicketId(1), .. }), "the holder");
+    assert!(is_asked(&model), "the holder");
+    for no in [Key::Char('n'), Key::Escape, Key::Interrupt, Key::Enter, Key::Down] {
+        assert_eq!((model.key(no), &model.mode), (Action::Nothing, &Mode::Locks), "{no:?}");
+        assert_eq!(model.notice(), Some("nothing was broken"));
+        press(&mut model, "b");
+    }
     press(&mut model, "n");
-    assert_eq!(model.mode, Mode::Locks);
     model.key(Key::Tab);
     press(&mut model, "jjb");
     let action = model.key(Key::Char('y'));
-    assert_eq!(action, Action::Break { name: "a".to_owned(), id: TicketId(3) }, "who is selected");
+    assert_eq!(action, broken(3, "by hand, in holdline top"), "who is selected");
     // The question is about the one that it named, whatever is seen meanwhile.
     press(&mut model, "b");
     model.update(SECOND, vec![lock("a", &[9], &[])], 0);
-    let action = model.key(Key::Char('y'));
-    assert_eq!(action, Action::Break { name: "a".to_owned(), id: TicketId(1) });
+    assert_eq!(model.key(Key::Char('y')), broken(1, "by hand, in holdline top"));
+}
+
+fn broken(id: u128, reason: &str) -> Action {
+    Action::Break { name: "a".to_owned(), id: TicketId(id), reason: reason.to_owned() }
+}
+
+#[test]
+fn a_reason_is_written_or_left_as_it_was() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[2])], 0);
+    press(&mut model, "bry, stuckx");
+    assert!(screen(&model, 80, 24).join("\n").contains("> y, stuckx_"), "y is a letter here");
+    model.key(Key::Backspace);
+    model.key(Key::Enter);
+    assert!(is_asked(&model), "it is asked again");
+    assert!(screen(&model, 80, 24).join("\n").contains("another reason than: y, stuck"));
+    assert_eq!(model.key(Key::Char('y')), broken(1, "y, stuck"));
+    for back in [Key::Escape, Key::Enter] {
+        press(&mut model, "br");
+        model.key(back);
+        assert_eq!(model.key(Key::Char('y')), broken(1, "by hand, in holdline top"));
+    }
+    press(&mut model, "brx");
+    assert_eq!((model.key(Key::Interrupt), &model.mode), (Action::Nothing, &Mode::Locks));
+}
+
+#[test]
+fn the_selection_stays_with_its_lock_and_party_or_with_their_place() {
+    let mut model = Model::new();
+    press(&mut model, "sssjk");
+    let look =
+        |names: &[&str]| names.iter().map(|name| lock(name, &[1], &[2, 3, 4])).collect::<Vec<_>>();
+    model.update(Duration::ZERO, look(&["b", "c", "d"]), 0);
+    press(&mut model, "sjj");
+    let name = |model: &Model| model.row().map(|row| row.lock.name.clone()).unwrap_or_default();
+    assert_eq!(name(&model), "d");
+    press(&mut model, "k");
+    model.update(SECOND, look(&["a", "b", "c", "d"]), 0);
+    assert_eq!((name(&model).as_str(), model.selected()), ("c", Some(2)), "one came before it");
+    // In its line, the second that waits is next, and then holds.
+    model.key(Key::Tab);
+    press(&mut model, "jj");
+    model.update(SECOND, vec![lock("c", &[2], &[3, 4])], 0);
+    assert_eq!(model.line_at, 1);
+    model.update(SECOND, vec![lock("c", &[3], &[4])], 0);
+    assert_eq!(model.line_at, 0);
+    model.update(SECOND, vec![lock("c", &[4], &[])], 0);
+    assert_eq!((model.line_at, &model.mode), (0, &Mode::Line), "it has left");
+    // Free locks are shown for 5 s. Then what stands in the place of this one is selected.
+    model.update(SECOND * 3, look(&["b", "d"]), 0);
+    assert_eq!((name(&model).as_str(), &model.mode), ("c", &Mode::Line));
+    model.update(SECOND * 9, look(&["b", "d"]), 0);
+    assert_eq!((name(&model).as_str(), &model.mode), ("d", &Mode::Locks));
+    model.update(SECOND * 20, vec![], 0);
+    assert_eq!((model.selected(), name(&model).as_str()), (None, ""));
+    press(&mut model, "jkG");
+    model.update(SECOND * 21, look(&["e"]), 0);
+    assert_eq!(name(&model), "e");
 }
 
 #[test]
@@ -155,7 +221,7 @@ fn it_fits_a_small_screen() {
     model.update(Duration::ZERO, locks, 0);
     let shown = screen(&model, 80, 24);
     assert_eq!(shown[0], "holdline top  12:00:00  sqlite:/a");
-    assert_eq!(shown[1], "42 shown, 42 hold, 42 wait, 0.0 taken/s, 0 lost; by waiting");
+    assert_eq!(shown[1], "42 shown, 42 hold, 42 wait, 0 lost, 0.0 taken/s; by waiting");
     assert!(shown[2].starts_with("  LOCK") && shown[2].contains("HELD BY"), "{shown:#?}");
     assert!(shown[3].starts_with("> busy") && shown[3].contains("40/40"), "{shown:#?}");
     assert!(shown[4].starts_with("  nightly-report"), "{shown:#?}");
@@ -163,8 +229,8 @@ fn it_fits_a_small_screen() {
     assert!(shown.iter().any(|line| line.contains("busy (a mutex)")), "{shown:#?}");
     let waits = shown.iter().filter(|line| line.contains("waits") && line.contains("on host"));
     assert!(waits.count() >= 5, "{shown:#?}");
-    assert!(shown[23].starts_with("q quit") && shown[23].contains("? help"), "{shown:#?}");
-    for (width, height) in [(1, 1), (20, 5), (40, 10), (300, 100)] {
+    assert!(shown[23].starts_with("? help") && shown[23].ends_with("p pause"), "{shown:#?}");
+    for (width, height) in [(1, 1), (20, 6), (40, 10), (300, 100)] {
         for keys in ["", "?", "qb"] {
             let mut model = Model::new();
             model.update(SECOND, vec![lock("日本", &[1], &[2])], 0);
@@ -172,6 +238,41 @@ fn it_fits_a_small_screen() {
             assert_eq!(screen(&model, width, height).len(), usize::from(height));
         }
     }
+}
+
+#[test]
+fn on_little_room_names_and_answers_are_what_stays() {
+    let mut model = Model::new();
+    model.update(SECOND, vec![lock("nightly-report", &[1], &[2, 3])], 0);
+    let shown = screen(&model, 40, 10);
+    assert!(shown[3].starts_with("> nightly-report") && shown[3].ends_with("2/2"), "{shown:#?}");
+    assert!(shown[9].starts_with("? help  q quit"), "{shown:#?}");
+    model.key(Key::Tab);
+    let shown = screen(&model, 40, 10);
+    assert!(shown[2].contains("nightly-report (a mutex)"), "{shown:#?}");
+    assert!(shown[5].contains("waits") && shown[5].contains("pid 2 on host"), "{shown:#?}");
+    press(&mut model, "b");
+    let shown = screen(&model, 40, 10).join("\n");
+    assert!(shown.contains("[y] yes") && shown.contains("[r] tell another reason"), "{shown}");
+    press(&mut model, "n");
+    assert!(screen(&model, 15, 4).join(" ").contains("no room"));
+    // What went wrong is wrapped, not cut off.
+    model.fail(SECOND * 20, "the store at sqlite:/a could not be asked, for it is away".to_owned());
+    assert!(screen(&model, 40, 10)[9].contains("is away"));
+}
+
+#[test]
+fn an_empty_table_says_why() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![], 0);
+    let shown = |model: &Model| screen(model, 80, 24).join("\n");
+    assert!(shown(&model).contains("Nobody holds a lock, or waits for one."));
+    model.update(SECOND, vec![lock("a", &[1], &[])], 0);
+    press(&mut model, "/b");
+    assert!(shown(&model).contains("No name has \"b\" in it."));
+    let title = Title { store: "sqlite:/a", time: "now", prefix: "job/" };
+    let text = view::plain(&Model::new(), &title);
+    assert!(text.contains("a lock whose name begins with \"job/\""), "{text}");
 }
 
 #[test]
@@ -184,7 +285,7 @@ fn the_question_and_the_help_are_readable() {
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "a name cannot drive the terminal");
     press(&mut model, "n?");
     let shown = screen(&model, 80, 24).join("\n");
-    for word in ["quit", "sort by waiting", "break the lock", "LOST"] {
+    for word in ["quit", "sort by waiting", "all", "break the lock", "LOST"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
 }
@@ -206,6 +307,6 @@ fn what_was_done_is_shown_for_a_while_and_a_failure_until_it_is_over() {
 fn it_can_be_printed() {
     let mut model = Model::new();
     model.update(Duration::ZERO, vec![lock("a", &[1], &[2])], 0);
-    let text = view::plain(&model, &Title { store: "sqlite:/a", time: "now" });
+    let text = view::plain(&model, &Title { store: "sqlite:/a", time: "now", prefix: "" });
     assert!(text.contains("a  for 1m00s  waiting 1/1") && text.contains("1 waits 1m00s"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! How `holdline top` looks: from the state to the screen.
 
-use super::model::{Mode, Model, Row};
+use super::model::{Mode, Model, Question, Row};
 use crate::duration;
 use crate::participant::short_id;
 use crate::printer::clean;
@@ -10,20 +10,28 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, TableState, Wrap};
 use std::time::Duration;
+use unicode_width::UnicodeWidthStr;
 
-const KEYS: &str = "q quit  jk move  Tab line  s sort  / filter  p pause  b break  ? help";
+const KEYS: &str = "? help  q quit  b break  Tab line  jk move  s sort  / filter  p pause";
 const HELP: &str = " j k, arrows    move; PgUp PgDn, g G farther
  Tab, Enter     to the line of the lock, and back
  s              sort by waiting, held, taken, lost, name
  /              show only names with this in them; Esc: all
  p, space       pause, and go on
  b              break the lock of who is selected; it asks
- ?              this; any key goes back
- q, Ctrl-C      quit
+ q, Ctrl-C      quit; Ctrl-Z stop, Ctrl-L draw again
+ any key        leave this help
 
  FOR   how long it is held      HOLD  mean time of holds
  WAIT  who wait now, and most   TAKEN acquisitions seen
  LOST  holders that were broken or had not renewed";
+
+/// The least screen that anything fits on.
+const LEAST: (u16, u16) = (20, 6);
+/// The least height at which the locks and a line are both shown.
+const BOTH: u16 = 14;
+/// The most characters of a name, or of a party, in a question.
+const WORDS: usize = 80;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
@@ -32,35 +40,99 @@ const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 pub(super) struct Title<'a> {
     pub(super) store: &'a str,
     pub(super) time: &'a str,
+    /// How the names of the locks that are looked at begin.
+    pub(super) prefix: &'a str,
 }
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, title: &Title<'_>) {
     let area = frame.area();
-    let half = area.height.saturating_sub(3) / 2;
-    let [head, locks, line, foot] = Layout::vertical([
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let text = format!("no room: make this {} x {} at least; q quits", LEAST.0, LEAST.1);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), area);
+        return;
+    }
+    let foot = footer(model);
+    // Keys may be cut off; what went wrong may not.
+    let most = if model.notice().is_some() { area.height / 4 } else { 1 };
+    let foot_height = lines(&foot.to_string(), area.width).clamp(1, most.max(1));
+    let line_height = match (area.height < BOTH, &model.mode) {
+        (false, _) => area.height.saturating_sub(3) / 2,
+        (true, Mode::Line) => area.height - 2 - foot_height,
+        (true, _) => 0,
+    };
+    let [head, locks, line, end] = Layout::vertical([
         Constraint::Length(2),
-        Constraint::Min(3),
-        Constraint::Length(half),
-        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(line_height),
+        Constraint::Length(foot_height),
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(heading(model, title)), head);
-    draw_locks(frame, model, locks);
-    draw_line(frame, model, line);
-    frame.render_widget(Paragraph::new(footer(model)), foot);
+    if model.rows.is_empty() {
+        let text = Paragraph::new(nothing(model, title)).wrap(Wrap { trim: false });
+        frame.render_widget(text, locks);
+    } else {
+        draw_locks(frame, model, locks);
+        draw_line(frame, model, line);
+    }
+    frame.render_widget(Paragraph::new(foot).wrap(Wrap { trim: false }), end);
     match &model.mode {
-        Mode::Help => popup(frame, " help ", HELP, 60),
-        Mode::Break { name, who, .. } => {
-            let question = format!(
-                "Take lock \"{}\" away from {who}?\n\nThe next in line is let in at once, and what \
-                 it runs may go on for a while.\n\n[y] yes   any other key: no",
-                clean(name)
-            );
-            popup(frame, " break ", &question, 70);
-        }
+        Mode::Help => popup(frame, " help ", HELP, 64),
+        Mode::Break(question) => popup(frame, " break ", &ask(question), 70),
+        Mode::Reason(question) => popup(frame, " break ", &ask_why(question), 70),
         Mode::Locks | Mode::Line | Mode::Filter => {}
     }
+}
+
+/// The lines that a text takes in this width, or one more than that.
+fn lines(text: &str, width: u16) -> u16 {
+    let width = usize::from(width).max(1);
+    let lines: usize = text.lines().map(|line| line.width() / width + 1).sum();
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+/// What is said where there is no lock to be shown.
+fn nothing(model: &Model, title: &Title<'_>) -> String {
+    if !model.filter.is_empty() {
+        let filter = clean(&model.filter);
+        return format!("\nNo name has \"{filter}\" in it. / and then Esc shows all.");
+    }
+    let which = match title.prefix {
+        "" => String::new(),
+        prefix => format!(" whose name begins with \"{}\"", clean(prefix)),
+    };
+    format!("\nNobody holds a lock{which}, or waits for one. Those that do appear here.")
+}
+
+fn clip(text: &str) -> String {
+    let text = clean(text);
+    match text.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// The question; its answers come before what may be cut off on a small screen.
+fn ask(question: &Question) -> String {
+    let Question { name, who, holds, reason, .. } = question;
+    let (name, who, reason) = (clip(name), clip(who), clean(reason));
+    let (what, then) = if *holds {
+        let then = "The next in line is let in at once, and what runs under the lock may go on \
+                    for a while.";
+        (format!("Take lock \"{name}\" away from {who}?"), then)
+    } else {
+        (format!("Remove {who} from the line of lock \"{name}\"?"), "It ends with an error.")
+    };
+    format!("{what}\n[y] yes   any other key: no\n[r] tell another reason than: {reason}\n\n{then}")
+}
+
+/// The reason, as it is being written.
+fn ask_why(question: &Question) -> String {
+    let (who, reason) = (clip(&question.who), clean(&question.reason));
+    format!(
+        "Why? This is told to {who}.\n> {reason}_\n[Enter] back to the question   [Esc] as it was"
+    )
 }
 
 fn heading<'a>(model: &Model, title: &Title<'a>) -> Text<'a> {
@@ -71,7 +143,7 @@ fn heading<'a>(model: &Model, title: &Title<'a>) -> Text<'a> {
         n => format!("; {n} more are not looked at"),
     };
     let counts = format!(
-        "{} shown, {held} hold, {waiting} wait, {:.1} taken/s, {lost} lost; by {}{unseen}",
+        "{} shown, {held} hold, {waiting} wait, {lost} lost, {:.1} taken/s; by {}{unseen}",
         model.rows.len(),
         model.rate(),
         model.sort.word()
@@ -118,24 +190,52 @@ fn cells(row: &Row) -> [String; 6] {
     ]
 }
 
+/// A column: its head, its width, and the least width of the screen at which it is shown.
+type Column = (&'static str, Constraint, u16);
+
+/// Which columns of a table are shown in this width, and a table of these cells of them.
+fn table<'a, const N: usize>(
+    columns: &[Column; N],
+    rows: impl Iterator<Item = [String; N]>,
+    width: u16,
+) -> Table<'a> {
+    let shown: Vec<&Column> = columns.iter().filter(|column| column.2 <= width).collect();
+    let cells = |row: [String; N]| {
+        let cells = row.into_iter().zip(columns).filter(|(_, column)| column.2 <= width);
+        TableRow::new(cells.map(|(cell, _)| Cell::from(cell)))
+    };
+    let head = TableRow::new(shown.iter().map(|column| column.0)).style(BOLD);
+    Table::new(rows.map(cells), shown.iter().map(|column| column.1))
+        .header(head)
+        .row_highlight_style(SELECTED)
+}
+
+const LOCK_COLUMNS: [Column; 7] = [
+    ("LOCK", Constraint::Fill(2), 0),
+    ("FOR", Constraint::Length(7), 24),
+    ("WAIT", Constraint::Length(7), 32),
+    ("HOLD", Constraint::Length(7), 72),
+    ("TAKEN", Constraint::Length(6), 64),
+    ("LOST", Constraint::Length(4), 48),
+    ("HELD BY", Constraint::Fill(3), 56),
+];
+
+const LINE_COLUMNS: [Column; 7] = [
+    ("", Constraint::Length(4), 0),
+    ("", Constraint::Length(7), 0),
+    ("SINCE", Constraint::Length(7), 44),
+    ("LAPSES", Constraint::Length(7), 56),
+    ("TOKEN", Constraint::Length(16), 72),
+    ("ID", Constraint::Length(12), 100),
+    ("WHO", Constraint::Fill(1), 0),
+];
+
 fn draw_locks(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let rows = model.rows.iter().map(|row| {
-        let name = Cell::from(clean(&row.lock.name));
-        TableRow::new([name].into_iter().chain(cells(row).map(Cell::from)))
+        let [held, waiting, hold, taken, lost, holder] = cells(row);
+        [clean(&row.lock.name), held, waiting, hold, taken, lost, holder]
     });
-    let widths = [
-        Constraint::Fill(2),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(6),
-        Constraint::Length(4),
-        Constraint::Fill(3),
-    ];
-    let head = ["LOCK", "FOR", "WAIT", "HOLD", "TAKEN", "LOST", "HELD BY"];
-    let table = Table::new(rows, widths)
-        .header(TableRow::new(head).style(BOLD))
-        .row_highlight_style(SELECTED)
+    let table = table(&LOCK_COLUMNS, rows, area.width)
         .highlight_symbol(if model.mode == Mode::Line { "  " } else { "> " });
     let mut state = TableState::new().with_selected(model.selected());
     frame.render_stateful_widget(table, area, &mut state);
@@ -150,7 +250,7 @@ fn draw_line(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             weight if weight == 1 || weight == row.lock.capacity => state.to_owned(),
             weight => format!("{state} {weight}"),
         };
-        TableRow::new([
+        [
             (at + 1).to_string(),
             state,
             time(party.age),
@@ -158,26 +258,13 @@ fn draw_line(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             party.token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
             short_id(party.id),
             party.who.clone(),
-        ])
+        ]
     });
-    let widths = [
-        Constraint::Length(4),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(16),
-        Constraint::Length(12),
-        Constraint::Fill(1),
-    ];
     let kind = crate::lock_kind::kind(row.lock.capacity.max(1));
     let block = Block::new()
         .borders(ratatui::widgets::Borders::TOP)
         .title(format!(" {} ({kind}) ", clean(&row.lock.name)));
-    let head = ["", "", "SINCE", "LAPSES", "TOKEN", "ID", "WHO"];
-    let table = Table::new(rows, widths)
-        .header(TableRow::new(head).style(BOLD))
-        .row_highlight_style(SELECTED)
-        .block(block);
+    let table = table(&LINE_COLUMNS, rows, area.width).block(block);
     let at = (model.mode == Mode::Line).then_some(model.line_at);
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(at));
 }
@@ -185,9 +272,7 @@ fn draw_line(frame: &mut Frame<'_>, model: &Model, area: Rect) {
 fn popup(frame: &mut Frame<'_>, title: &str, text: &str, width: u16) {
     let area = frame.area();
     let width = width.min(area.width);
-    let inner = usize::from(width.saturating_sub(2)).max(1);
-    let lines: usize = text.lines().map(|line| line.chars().count() / inner + 1).sum();
-    let height = u16::try_from(lines + 2).unwrap_or(u16::MAX).min(area.height);
+    let height = lines(text, width.saturating_sub(2)).saturating_add(2).min(area.height);
     let area = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
     frame.render_widget(Clear, area);
     let text = Paragraph::new(text).wrap(Wrap { trim: false });
@@ -199,6 +284,9 @@ pub(super) fn plain(model: &Model, title: &Title<'_>) -> String {
     let mut lines: Vec<String> =
         heading(model, title).lines.iter().map(ToString::to_string).collect();
     lines.extend(model.notice().map(clean));
+    if model.rows.is_empty() {
+        lines.push(nothing(model, title).trim().to_owned());
+    }
     for row in &model.rows {
         let [held, waiting, hold, taken, lost, holder] = cells(row);
         lines.push(format!(

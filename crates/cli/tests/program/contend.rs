@@ -17,9 +17,10 @@ fn no_update_is_lost_and_tokens_rise() {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     let (counter, tokens) = (counter.to_str().unwrap(), tokens.to_str().unwrap());
-                    let args =
-                        ["run", "-w", "120s", "x", "--", "sh", "-c", script, counter, tokens];
-                    let mut running = Running::start(&mut place.command(args));
+                    // A lease that a busy machine does not let run out.
+                    let mut command = place.command(["run", "-w", "120s", "--lease", "60s", "x"]);
+                    command.args(["--", "sh", "-c", script, counter, tokens]);
+                    let mut running = Running::start(&mut command);
                     running.close_stdin();
                     let run = running.end();
                     assert_eq!((run.code, run.err.as_str()), (0, ""));

@@ -28,6 +28,8 @@ mod sections;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod top;
 mod unread;
 #[cfg(target_os = "linux")]
 mod users;

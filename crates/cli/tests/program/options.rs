@@ -143,3 +143,14 @@ fn a_name_that_begins_with_a_dash_gets_help() {
     let run = place.run(["release", "-x"]);
     assert!(run.code == 64 && !run.err.contains("A name"), "a handle is no name: {run:?}");
 }
+
+#[test]
+fn who_gives_try_a_command_is_told_what_runs_one() {
+    let place = Place::new();
+    for command in [&["try", "x", "--", "true"][..], &["try", "x", "true"]] {
+        let run = place.run(command);
+        assert_eq!(run.code, 64);
+        assert!(run.err.contains("holdline run --no-wait NAME -- COMMAND"), "{}", run.err);
+        assert!(!run.err.contains("begins with"), "{}", run.err);
+    }
+}

@@ -1,16 +1,18 @@
 //! At a terminal the command stays in the foreground, and hears from the terminal itself.
 
 use super::common::{HOLDLINE, LONG, Place, lives, until, usual_signals};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 /// A terminal, with a program that has it as its own.
-struct Terminal {
+pub(crate) struct Terminal {
     master: File,
     child: Child,
     bytes: Receiver<u8>,
@@ -18,18 +20,17 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(place: &Place, args: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, args: &[&str]) -> Self {
         Terminal::with(place, &[&[HOLDLINE], args].concat())
     }
 
-    fn with(place: &Place, argv: &[&str]) -> Self {
+    pub(crate) fn with(place: &Place, argv: &[&str]) -> Self {
         usual_signals();
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&master, size).unwrap();
+        resize(&master, 200, 24);
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         // Otherwise Ctrl-C and Ctrl-Z throw away output that is on its way, also what is printed
         // because of them.
@@ -51,8 +52,18 @@ impl Terminal {
         Terminal { master, child, bytes, seen: String::new() }
     }
 
-    /// Reads on until this is there.
-    fn expect(&mut self, text: &str) {
+    /// Changes its size, as the user does by dragging a window's edge.
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        resize(&self.master, columns, rows);
+    }
+
+    /// Tells the program itself, not its group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Reads on until this is there; returns what came before it.
+    pub(crate) fn expect(&mut self, text: &str) -> String {
         let start = Instant::now();
         while !self.seen.contains(text) {
             let left = LONG.saturating_sub(start.elapsed());
@@ -62,16 +73,23 @@ impl Terminal {
             }
         }
         let end = self.seen.find(text).unwrap() + text.len();
-        self.seen.drain(..end);
+        let mut read: String = self.seen.drain(..end).collect();
+        read.truncate(end - text.len());
+        read
     }
 
-    fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    fn code(mut self) -> Option<i32> {
+    pub(crate) fn code(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
+}
+
+fn resize(master: impl AsFd, columns: u16, rows: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(master, size).unwrap();
 }
 
 impl Drop for Terminal {
@@ -208,60 +226,4 @@ fn without_a_command_it_is_a_shell_under_the_lock() {
     terminal.write("exit 5\n");
     assert_eq!(terminal.code(), Some(5));
     assert_eq!(place.counts("x"), (0, 0));
-}
-
-#[test]
-fn top_shows_locks_and_breaks_one() {
-    let place = Place::new();
-    let mut holder = place.hold(&["--label", "nightly"], "job/1");
-    let waiter = place.start(["run", "--label", "second", "job/1", "--", "sh", "-c", "read x"]);
-    until("it waits", || place.counts("job/1") == (1, 1));
-    let _other = place.hold(&[], "other");
-    let argv = ["env", "TERM=xterm", HOLDLINE, "top", "--prefix", "job/", "--every", "50ms"];
-    let mut terminal = Terminal::with(&place, &argv);
-    terminal.expect("\x1b[?1049h");
-    terminal.expect("LOCK");
-    terminal.expect("job/1");
-    terminal.expect("(nightly)");
-    terminal.expect("waits");
-    terminal.expect("(second)");
-    terminal.write("b");
-    terminal.expect("away");
-    terminal.write("n");
-    terminal.expect("nothing");
-    assert!(holder.runs());
-    terminal.write("b");
-    terminal.expect("away");
-    terminal.write("y");
-    assert_eq!(holder.end().code, 76);
-    drop(waiter);
-    terminal.write("q");
-    terminal.expect("\x1b[?1049l");
-    assert_eq!(terminal.code(), Some(0));
-}
-
-#[test]
-fn a_signal_gives_the_terminal_back() {
-    let place = Place::new();
-    let argv = ["env", "TERM=xterm", HOLDLINE, "top"];
-    let mut terminal = Terminal::with(&place, &argv);
-    terminal.expect("LOCK");
-    let pid = rustix::process::Pid::from_child(&terminal.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    terminal.expect("\x1b[?1049l");
-    assert_eq!(terminal.code(), Some(143));
-}
-
-#[test]
-fn on_a_dumb_terminal_top_prints() {
-    let place = Place::new();
-    let _holder = place.hold(&["--label", "me"], "x");
-    let argv = ["env", "TERM=dumb", HOLDLINE, "top", "--every", "20ms", "--looks", "2"];
-    let mut terminal = Terminal::with(&place, &argv);
-    for _ in 0..2 {
-        terminal.expect("holdline top  20");
-        terminal.expect("1 hold, 0 wait");
-        terminal.expect("(me)");
-    }
-    assert_eq!(terminal.code(), Some(0));
 }

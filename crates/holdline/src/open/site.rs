@@ -67,20 +67,21 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
         let of_key = |pair: &str| pair.strip_prefix(key)?.strip_prefix('=').map(decode);
         query.split('&').filter_map(of_key).next_back()
     };
-    let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
-    if !base.starts_with("redis") {
-        // The same store with and without TLS, and by each of its scheme names.
-        let (base, port, options) = match base {
-            "etcd" | "etcds" => ("etcd", 2379, &[][..]),
-            "postgres" | "postgresql" => ("postgres", 5432, &["scheme", "schema"][..]),
-            "mysql" | "mariadb" => ("mysql", 3306, &["scheme"][..]),
-            _ => ("zookeeper", 2181, &[][..]),
+    // The same store with and without TLS, and by each of its scheme names.
+    let store = super::feature_of(scheme).unwrap_or_default();
+    if store != "redis" {
+        let (port, options) = match store {
+            "etcd" => (2379, &[][..]),
+            "postgres" => (5432, &["scheme", "schema"][..]),
+            "mysql" => (3306, &["scheme"][..]),
+            _ => (2181, &[][..]),
         };
         let places = hosts.split(',').map(|text| host(text, port)).collect();
         let options: Vec<_> = options.iter().map(|key| option(key)).collect();
         let path = decode(path.trim_end_matches('/'));
-        return Site { places, part: format!("{base} {path} {options:?}") };
+        return Site { places, part: format!("{store} {path} {options:?}") };
     }
+    let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
     let (service, db) = match kind {
         "sentinel" => path.split_once('/').unwrap_or((path, "")),
         "unix" => ("", ""),

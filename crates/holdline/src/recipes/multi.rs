@@ -90,10 +90,7 @@ impl Multi {
         let start = clock::now();
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
-            let wait = match wait {
-                Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
-                other => other,
-            };
+            let wait = wait.left_since(start);
             match acquire(&self.client, &self.options, name, (1, 1), wait).await? {
                 Some(guard) => guards.push(guard),
                 None => return Ok(None), // dropping the guards releases them

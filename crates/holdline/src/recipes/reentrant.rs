@@ -6,7 +6,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::metrics::Recipe;
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::options::{Options, Wait, option_methods};
 use std::future::Future;
 use std::ops::Deref;
@@ -31,9 +31,7 @@ impl Owner {
     /// If the system gives no random numbers.
     #[allow(clippy::new_without_default, reason = "a default that differs each time surprises")]
     pub fn new() -> Self {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the system gives random numbers");
-        Owner(u128::from_be_bytes(bytes))
+        Owner(names::random().expect("the system gives random numbers"))
     }
 
     /// Runs `work` as this owner: inside, [`Owner::current`] returns it. Tasks spawned inside do
@@ -150,16 +148,10 @@ impl ReentrantMutex {
             },
         };
         if let Some(guard) = current.upgrade() {
-            return if guard.is_valid() {
-                Ok(Some(ReentrantGuard(guard)))
-            } else {
-                Err(guard.lost_error().await)
-            };
+            guard.check().await?;
+            return Ok(Some(ReentrantGuard(guard)));
         }
-        let wait = match wait {
-            Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
-            other => other,
-        };
+        let wait = wait.left_since(start);
         let guard = acquire(&self.client, &self.options, name, (1, 1), wait).await?;
         Ok(guard.map(|guard| {
             let guard = Arc::new(guard);

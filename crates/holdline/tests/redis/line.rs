@@ -4,6 +4,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, open};
 use holdline_testkit::redis::{Server, private, start};
+use holdline_testkit::until;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -130,4 +131,23 @@ fn a_runtime_may_end_and_another_go_on() {
         waiting.await.expect("no panic").unlock().await.expect("held");
         assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
     });
+}
+
+/// A margin of a quarter leaves half a second of a waiter's lease: a request confirms the notice.
+#[tokio::test]
+async fn no_holder_begins_with_a_lease_that_is_nearly_over() {
+    let Some(server) = private("whole_lease", &[]) else { return };
+    let clients = [open(server.url()).await, open(server.url()).await].map(|it| it.expect("opens"));
+    let [first, second] = clients.each_ref().map(|client| {
+        Mutex::new(client, "x").lease(Duration::from_secs(10)).margin(Duration::from_millis(2_500))
+    });
+    let guard = first.lock().await.expect("works");
+    let waiter = tokio::spawn(async move { second.lock().await });
+    until("it waits", async || {
+        clients[0].inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+    })
+    .await;
+    guard.unlock().await.expect("held");
+    let guard = waiter.await.expect("no panic").expect("works");
+    assert!(guard.remaining() > Duration::from_secs(1), "{:?}", guard.remaining());
 }

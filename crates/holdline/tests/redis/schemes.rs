@@ -9,7 +9,7 @@
 
 use holdline::{Backoff, ErrorKind, Mutex, OnLoss, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::{Link, Way, until};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,10 +91,12 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     assert!(take(&server, "jobs"));
     let watcher = Watcher::of(&server);
     let lock = Mutex::new(&client, "jobs").poll(Backoff::shrinking(ms(50)));
-    assert!(lock.lock_within(ms(3000)).await.expect("works").is_none());
-    let gaps = watcher.gaps();
-    assert!(gaps.len() > 45, "it came down: {gaps:?}");
-    for (n, gap) in gaps[..gaps.len() - 1].iter().enumerate() {
+    // It comes down, however long that takes a busy machine.
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    until("the shortest pauses", async || watcher.gaps().len() > 60).await;
+    waiting.abort();
+    let gaps = &watcher.gaps()[..60];
+    for (n, gap) in gaps.iter().enumerate() {
         let pause = ms(50_u64.saturating_sub(n as u64).max(10));
         assert!(*gap + ms(5) >= pause, "pause {n} was {gap:?}, not {pause:?}");
     }

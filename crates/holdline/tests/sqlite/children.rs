@@ -4,6 +4,7 @@ use crate::storm;
 use holdline::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
 use holdline::{Name, clock};
+use holdline_testkit::end_with_us;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -136,6 +137,7 @@ impl Puppet {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
+        end_with_us(&child).unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (tell, lines) = mpsc::channel();
         std::thread::spawn(move || {

@@ -11,7 +11,7 @@ use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, RwLock};
 use holdline_testkit::flaky_links::{Cut, FlakyLinks};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{contested, soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 use zookeeper_client as zk;
@@ -79,21 +79,16 @@ async fn nobody_holds_twice_after_a_reconnection() {
     for round in 0..6 {
         let flaky = flaky(&servers);
         let one = Mutex::new(&flaky.client().await, "x").lease(LEASE);
-        let first = soon("the lock", one.lock()).await.expect("works");
-        let two = Mutex::new(&rival, "x").lease(LEASE);
-        let next = tokio::spawn(async move { two.lock().await });
-        waiters(&rival, "x", 1).await;
+        let (first, next) = contested(&one, &Mutex::new(&rival, "x"), &rival, Duration::ZERO).await;
         flaky.cut(if round % 2 == 0 { Cut::Closed } else { Cut::Silence });
         soon("the loss", first.lost()).await;
-        let token = first.token();
         drop(first);
         // Around the moment at which the servers end the session.
         tokio::time::sleep(Duration::from_millis(1000 + 400 * round)).await;
         let again = one.clone();
         let again = tokio::spawn(async move { again.lock().await });
         flaky.mend();
-        let next = soon("the next", next).await.expect("no panic").expect("works");
-        assert!(next.token() > token);
+        let (next, _) = soon("the next", next).await.expect("no panic");
         for _ in 0..50 {
             assert!(next.is_valid() && !again.is_finished(), "two hold it");
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -2,8 +2,9 @@
 
 use holdline::{Client, Election, Mutex, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{persist, soon};
+use holdline_testkit::{contested, persist, released, soon};
 use rustix::process::Signal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const WAITERS: usize = 6;
@@ -123,31 +124,28 @@ async fn an_ensemble_that_is_frozen_and_restarts_ends_nobody() {
 
 /// Servers that are frozen vouch for a session only until it could be over: a lock may be kept for
 /// as long as that, though its lease is shorter, but no longer. Its holder is told while nobody
-/// else can be in, and who comes next is behind it.
+/// else can be in, and who comes next is behind it. By the clock its time is over, however late it
+/// is told.
 async fn a_freeze_ends_locks_in_time(count: usize) {
     const SESSION: Duration = Duration::from_secs(6);
     let Some(servers) = start(count) else { return };
     let url = format!("{}?session={}", servers.url(), SESSION.as_secs());
-    let (one, two) = (open(&url).await.expect("a good URL"), open(&url).await.expect("a good URL"));
+    let (one, two) = (open(&url).await.expect("a good URL"), servers.client().await);
     let lock = Mutex::new(&one, "x").lease(Duration::from_millis(2500));
-    let guard = soon("the lock", persist(lock)).await;
-    let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(Duration::from_millis(2500))));
-    holdline_testkit::until("a waiter", async || {
-        one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
-    })
-    .await;
-    tokio::time::sleep(Duration::from_secs(4)).await; // it is renewed
-    assert!(guard.is_valid() && !rival.is_finished());
-    let frozen = Instant::now();
+    // Longer than its lease, so that it is renewed.
+    let time = Duration::from_secs(4);
+    let (guard, rival) = contested(&lock, &Mutex::new(&two, "x"), &two, time).await;
     (0..count).for_each(|at| servers.signal(at, Signal::STOP));
-    let told = tokio::time::timeout(SESSION, guard.lost()).await;
+    let frozen = Instant::now();
+    soon("the loss", guard.lost()).await;
     println!("{count} servers: told {:?} after they were frozen", frozen.elapsed());
-    assert!(told.is_ok() && !guard.is_valid(), "the session may be over, and it was not told");
+    tokio::time::sleep_until((frozen + SESSION).into()).await;
+    assert!(!guard.is_valid(), "the session may be over");
     tokio::time::sleep_until((frozen + SESSION * 2).into()).await;
     assert!(!rival.is_finished(), "nobody could let it in");
     (0..count).for_each(|at| servers.signal(at, Signal::CONT));
-    let next = soon("the rival", rival).await.expect("no panic");
-    assert!(next.token() > guard.token() && !guard.is_valid());
+    let (next, _) = soon("the rival", rival).await.expect("no panic");
+    let guard = Arc::into_inner(guard).expect("nobody else has it");
     assert!(guard.unlock().await.expect_err("lost").is_lost());
     next.unlock().await.expect("held");
 }
@@ -192,10 +190,15 @@ async fn a_hung_member_is_passed_over() {
     let Some(servers) = start(3) else { return };
     let follower = (servers.leader() + 1) % 3;
     servers.signal(follower, Signal::STOP);
-    for _ in 0..6 {
+    let mut late = 0;
+    for number in 0..12 {
         let client = servers.client().await;
-        let guard = Mutex::new(&client, "x").try_lock().await.expect("two are there");
-        guard.expect("it is free").unlock().await.expect("held");
+        match Mutex::new(&client, format!("x{number}")).try_lock().await {
+            Ok(guard) => released(guard.expect("it is free")).await,
+            Err(error) => late += u32::from(error.retryable()),
+        }
     }
+    // A busy machine may be late; but a third of them would be, as many as ask the hung one first.
+    assert!(late < 3, "{late} of 12 had no answer");
     servers.signal(follower, Signal::CONT);
 }

@@ -116,18 +116,19 @@ fn zookeeper(count: usize) -> Option<Private> {
 
 mod sqlite {
     use super::Subject;
+    use holdline_testkit::Folder;
     use rusqlite::Connection;
     use std::time::Duration;
 
     /// A file. It has no server that could end: its outage is a process that is frozen while it
     /// writes, so that nobody else can.
     struct File {
-        folder: tempfile::TempDir,
+        folder: Folder,
         frozen: Option<Connection>,
     }
 
     pub(super) fn open() -> Box<dyn Subject> {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::on_disk("outages").unwrap();
         Box::new(File { folder, frozen: None })
     }
 

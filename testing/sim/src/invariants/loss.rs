@@ -22,14 +22,24 @@ pub(crate) struct Loss {
     /// Whether what was removed by force may be believed in.
     by_news: bool,
     promises: Promises,
+    /// Until when each place was promised. A ticket has several if a request comes twice, and the
+    /// place that it took was wiped or has lapsed in between; the answer to either may come last.
+    places: BTreeMap<(TicketId, Seq), u64>,
     believed: BTreeMap<TicketId, (Seq, u64)>,
     forced: BTreeSet<TicketId>,
 }
 
 impl Loss {
     pub(crate) fn new(majority: usize, honest: bool, by_news: bool) -> Self {
-        let (promises, believed) = (Promises::default(), BTreeMap::new());
-        Loss { majority, honest, by_news, promises, believed, forced: BTreeSet::new() }
+        Loss {
+            majority,
+            honest,
+            by_news,
+            promises: Promises::default(),
+            places: BTreeMap::new(),
+            believed: BTreeMap::new(),
+            forced: BTreeSet::new(),
+        }
     }
 
     fn believes(&mut self, id: TicketId, seq: Seq, until: u64) -> Result<(), String> {
@@ -37,13 +47,14 @@ impl Loss {
         if self.by_news && self.forced.contains(&id) {
             return Ok(());
         }
-        // A quorum's token is one node's; the other nodes' tokens for the same ticket are lower.
-        let alone = self.majority == 1;
-        let covers = self
-            .promises
-            .to(id)
-            .filter(|(_, promise)| until <= promise.until && (!alone || promise.seq == seq));
-        if covers.count() >= self.majority {
+        let covered = if self.majority == 1 {
+            self.places.get(&(id, seq)).is_some_and(|promised| until <= *promised)
+        } else {
+            // A quorum's token is one node's; other nodes' tokens for the same ticket are lower.
+            let covers = self.promises.to(id).filter(|(_, promise)| until <= promise.until);
+            covers.count() >= self.majority
+        };
+        if covered {
             return Ok(());
         }
         let promised: Vec<_> = self.promises.to(id).collect();
@@ -59,6 +70,11 @@ impl Invariant for Loss {
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String> {
         self.promises.see(now, fact);
         match *fact {
+            Fact::Promised { id, seq, until, .. } => {
+                let promised = self.places.entry((id, seq)).or_default();
+                *promised = until.max(*promised);
+                Ok(())
+            }
             Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
                 self.believes(id, seq, until)
             }

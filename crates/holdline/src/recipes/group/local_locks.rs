@@ -8,7 +8,14 @@ use tokio::sync::Semaphore;
 
 /// The keys that tasks of this process have or wait for. A key is in it as long as that.
 #[derive(Debug, Default)]
-pub(super) struct LocalLocks(Mutex<HashMap<Box<[u8]>, Arc<LocalLock>>>);
+pub(super) struct LocalLocks(Mutex<HashMap<Arc<[u8]>, Entry>>);
+
+/// The lock of one key, and how many permits of it there are.
+#[derive(Debug)]
+struct Entry {
+    lock: Arc<LocalLock>,
+    permits: usize,
+}
 
 #[derive(Debug)]
 struct LocalLock {
@@ -23,7 +30,7 @@ struct LocalLock {
 #[derive(Debug)]
 pub(super) struct LocalPermit<'a> {
     locks: &'a LocalLocks,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
     lock: Arc<LocalLock>,
     passed: bool,
 }
@@ -31,20 +38,20 @@ pub(super) struct LocalPermit<'a> {
 impl LocalLocks {
     /// The lock of a key with this hash, to be [waited](LocalPermit::wait) for.
     pub(super) fn of(&self, key: &[u8], hash: u64) -> LocalPermit<'_> {
-        let new =
-            || Arc::new(LocalLock { hash, turn: Semaphore::new(1), losses: AtomicU64::new(0) });
+        let key: Arc<[u8]> = key.into();
         let mut map = self.0.lock();
-        let lock = match map.get(key) {
-            Some(lock) => Arc::clone(lock),
-            None => Arc::clone(map.entry(key.into()).or_insert_with(new)),
-        };
-        LocalPermit { locks: self, key: key.into(), lock, passed: false }
+        let entry = map.entry(Arc::clone(&key)).or_insert_with(|| {
+            let lock = LocalLock { hash, turn: Semaphore::new(1), losses: AtomicU64::new(0) };
+            Entry { lock: Arc::new(lock), permits: 0 }
+        });
+        entry.permits += 1;
+        LocalPermit { locks: self, key, lock: Arc::clone(&entry.lock), passed: false }
     }
 
     /// Notes the loss of the keys whose hash is `lost`.
     pub(super) fn lose(&self, lost: impl Fn(u64) -> bool) {
-        for lock in self.0.lock().values().filter(|lock| lost(lock.hash)) {
-            lock.losses.fetch_add(1, Ordering::AcqRel);
+        for entry in self.0.lock().values().filter(|entry| lost(entry.lock.hash)) {
+            entry.lock.losses.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -78,9 +85,11 @@ impl Drop for LocalPermit<'_> {
             self.lock.turn.add_permits(1);
         }
         let mut map = self.locks.0.lock();
-        // The map's, and this one: nobody else can come while the map is locked.
-        if Arc::strong_count(&self.lock) == 2 {
-            map.remove(&self.key);
+        if let Some(entry) = map.get_mut(&self.key) {
+            entry.permits -= 1;
+            if entry.permits == 0 {
+                map.remove(&self.key);
+            }
         }
     }
 }
@@ -105,5 +114,15 @@ mod tests {
         assert_eq!(two.wait().now_or_never(), Some(()));
         drop((two, other));
         assert_eq!(len(), 0);
+    }
+    #[test]
+    fn a_key_goes_with_its_last_permit_though_another_thread_has_yet_to_drop_its_lock() {
+        let locks = LocalLocks::default();
+        let (one, two) = (locks.of(b"a", 1), locks.of(b"a", 1));
+        // A permit's lock goes after the permit's own `drop`, when the map is not locked any more.
+        let kept = Arc::clone(&one.lock);
+        drop((one, two));
+        assert_eq!(locks.0.lock().len(), 0);
+        drop(kept);
     }
 }

@@ -14,7 +14,6 @@ use crate::recipes::{acquire, expect_acquired};
 use crate::sync::Mutex;
 use std::fmt;
 use std::future::Future;
-use std::sync::MutexGuard;
 
 /// A membership of a group. Dropping it leaves the group in the background;
 /// [`leave`](Member::leave) says how that went.
@@ -86,17 +85,14 @@ impl Member {
             locks: LocalLocks::default(),
         };
         member.look().await?;
-        let from = member.state().claims.joined(granted, clock::now());
+        let from = member.state.lock().claims.joined(granted, clock::now());
         while clock::now() < from && member.guard.is_valid() {
-            let next = member.state().claims.next_look().min(from);
+            let next = member.state.lock().claims.next_look().min(from);
             let _ = clock::within(next, member.guard.lost()).await;
             member.refresh().await;
         }
-        if member.guard.is_valid() { Ok(member) } else { Err(member.guard.lost_error().await) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        member.guard.check().await?;
+        Ok(member)
     }
 
     /// Who a key belongs to. If it is this member, waits until no other task of this process has
@@ -135,7 +131,7 @@ impl Member {
 
     /// The owner of a key, which is known.
     async fn owner(&self, hash: u64) -> Result<Owner> {
-        let owner = self.state().claims.owner(hash, clock::now());
+        let owner = self.state.lock().claims.owner(hash, clock::now());
         match owner {
             Owner::Other(address) => Ok(Owner::Other(address)),
             _ if !self.guard.is_valid() => Err(self.guard.lost_error().await),
@@ -146,7 +142,7 @@ impl Member {
 
     /// The error that says that the members are not known.
     fn unseen(&self) -> Error {
-        let state = self.state();
+        let state = self.state.lock();
         let (kind, why) = match &state.failure {
             Some((kind, why)) => (*kind, why.as_str()),
             None => (ErrorKind::Unavailable, "the last look is too old"),
@@ -164,7 +160,7 @@ impl Member {
     /// Dropping the future changes nothing.
     pub async fn members(&self) -> Result<Members> {
         self.refresh().await;
-        let state = self.state();
+        let state = self.state.lock();
         if clock::now() < state.claims.until() {
             return Ok(state.claims.members().clone());
         }
@@ -179,7 +175,7 @@ impl Member {
 
     /// Its epoch at present: see [`Ownership::token`].
     pub fn token(&self) -> u64 {
-        self.state().claims.epoch()
+        self.state.lock().claims.epoch()
     }
 
     /// The id that [`inspect`](crate::Client::inspect) shows for this member.
@@ -224,7 +220,7 @@ impl Member {
     /// as what is known can be relied on: a store that is slow holds up one request, not all.
     async fn refresh_soon(&self) {
         let (is_due, is_known) = {
-            let (now, state) = (clock::now(), self.state());
+            let (now, state) = (clock::now(), self.state.lock());
             (now >= state.claims.next_look(), now < state.claims.until())
         };
         if is_due && (!is_known || self.looking.try_lock().is_ok()) {
@@ -234,7 +230,7 @@ impl Member {
 
     /// Looks at the members, if it is time to. What comes of it is seen in the state.
     async fn refresh(&self) {
-        let is_due = || clock::now() >= self.state().claims.next_look();
+        let is_due = || clock::now() >= self.state.lock().claims.next_look();
         if !is_due() {
             return;
         }
@@ -253,12 +249,12 @@ impl Member {
                 Some((ErrorKind::Unavailable, why))
             }
         };
-        self.state().failure = failure;
+        self.state.lock().failure = failure;
     }
 
     /// Looks at the members.
     async fn look(&self) -> Result<()> {
-        let mut looking = self.state().claims.start_looking(clock::now());
+        let mut looking = self.state.lock().claims.start_looking(clock::now());
         for _ in 0..STEPS {
             if looking.step(clock::now()) == Step::TakeToken {
                 looking.token_taken(self.take_token().await?);
@@ -287,7 +283,7 @@ impl Member {
     }
 
     fn rely_on(&self, look: Look, epoch: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = clock::now();
         let all_lost = state.claims.rely_on(look, epoch, now);
         let is_mine = |key| matches!(state.claims.owner(key, now), Owner::Me(_));
@@ -317,7 +313,7 @@ impl Ownership<'_> {
 
     /// Until when the look is good that says that it is ours, if one does.
     fn until(&self) -> Option<holdline_kernel::Time> {
-        let state = self.member.state();
+        let state = self.member.state.lock();
         (self.permit.losses() == self.losses).then(|| state.claims.until())
     }
 
@@ -330,7 +326,7 @@ impl Ownership<'_> {
     pub async fn lost(&self) {
         while self.is_valid() {
             let Some(until) = self.until() else { return };
-            let next = self.member.state().claims.next_look().min(until);
+            let next = self.member.state.lock().claims.next_look().min(until);
             let looked = async {
                 let _ = clock::within(next, self.member.guard.lost()).await;
                 self.member.refresh().await;
@@ -360,7 +356,7 @@ impl Ownership<'_> {
         if !self.member.guard.is_valid() {
             return self.member.guard.lost_error().await;
         }
-        let owner = self.member.state().claims.owner(self.permit.hash(), clock::now());
+        let owner = self.member.state.lock().claims.owner(self.permit.hash(), clock::now());
         let why = match owner {
             Owner::Other(address) => format!("it belongs to {address} now"),
             _ => format!("the members were not seen for {:?}", self.member.group.stale_after),

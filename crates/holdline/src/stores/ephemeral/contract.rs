@@ -68,7 +68,7 @@ macro_rules! serve_by_engine {
             }
 
             fn on_loss_hint(&self, loss_hint: LossHint) {
-                let _ = self.shared.table.loss.0.set(loss_hint);
+                self.shared.table.loss.set(loss_hint);
             }
 
             fn address(&self) -> String {

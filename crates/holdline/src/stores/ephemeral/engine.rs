@@ -11,7 +11,7 @@ use super::ticket::{Entry, Leaving, State, token};
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Enter, QueueEntry, Refusal, Standing, Ticket, TicketId};
+use crate::store::{Enter, QueueEntry, Standing, Ticket, TicketId};
 use holdline_kernel::{Time, rule};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,9 +32,6 @@ pub(super) async fn enter<B: Backend>(
 ) -> Result<Standing> {
     let began = clock::now();
     let request = Request { line, ticket, note, how, began, limit: B::limit(ticket.lease) };
-    if ticket.weight == 0 || ticket.weight > ticket.capacity {
-        return Err(request.refuse(Refusal::Weight));
-    }
     match (store.table().find(ticket.id), how) {
         (Some(record), _) if record.place().create != 0 => {
             keep(store, &record, &request, began).await

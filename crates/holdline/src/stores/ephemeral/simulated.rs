@@ -208,7 +208,7 @@ impl Entries {
 
 impl TicketRecord {
     /// Notes that changes may have been missed.
-    fn miss(&self, loss: &crate::stores::runtime::LossHandler) {
+    fn miss(&self, loss: &crate::stores::waiters::LossHandler) {
         let held = self.with(|place| {
             place.unsure = true;
             place.state == State::Held
@@ -366,9 +366,10 @@ impl Attempt<'_> {
         };
         let Listed { create, .. } = told.entries[at];
         let ahead = || told.entries[..at].iter().rev().map(|entry| (entry.create, entry.weight));
+        let all = told.entries.iter().map(|entry| u64::from(entry.weight)).sum();
         let look = |most: usize| {
             let (ahead, revision) = (ahead().take(most).collect(), told.revision);
-            Look { revision, ahead, complete: at < most, most: None }
+            Look { revision, ahead, complete: at < most, most: Some(all) }
         };
         record.with(|place| {
             place.born(create);
@@ -421,14 +422,7 @@ impl Backend for Shared {
     }
 
     fn look_after(self: &Arc<Self>, record: &Record, _now: Time) -> Time {
-        let begins = record.with(|place| {
-            let begins = place.state == State::Held && place.entry.view.watched != Watched::Own;
-            if begins {
-                place.entry.view.admitted();
-            }
-            begins
-        });
-        if begins {
+        if record.with(|place| place.entry.view.turn_to_own(place.state == State::Held)) {
             self.watch(record);
         }
         Time::NEVER

@@ -4,7 +4,7 @@ use super::recent::Recent;
 use super::ticket::{Entry, TicketRecord};
 use crate::clock;
 use crate::store::TicketId;
-use crate::stores::runtime::LossHandler;
+use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::{BTreeSet, HashMap};

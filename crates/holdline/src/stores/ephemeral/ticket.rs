@@ -2,7 +2,7 @@
 
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Ticket, TicketId, refuse};
-use crate::stores::runtime::LossHandler;
+use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::fmt::Debug;
@@ -381,7 +381,7 @@ pub(super) mod tests {
         let hint = move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         };
-        assert!(loss.0.set(Arc::new(hint)).is_ok());
+        loss.set(Arc::new(hint));
         let now = clock::now();
         let (waits, holds, leaves) = (waiting(now), waiting(now), waiting(now));
         for record in [&holds, &leaves] {

@@ -1,5 +1,6 @@
 //! What entries hold, and how those of other clients are named, in both stores.
 
+use crate::hash;
 use crate::store::{Ticket, TicketId};
 use serde::Deserialize;
 
@@ -19,16 +20,7 @@ pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
 /// A ticket for an entry of others, which have none: it fits no other entry, now or later, and its
 /// first digits tell it from others.
 pub(super) fn made_up(key: &[u8], create: i64) -> TicketId {
-    let half = |seed: u64| {
-        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
-        let bytes = key.iter().copied().chain(create.to_be_bytes());
-        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
-        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u128::from(hash ^ (hash >> 31))
-    };
-    TicketId(half(0) << 64 | half(1))
+    TicketId(hash::wide(&[key, &create.to_be_bytes()]))
 }
 
 #[cfg(test)]

@@ -7,16 +7,17 @@
 //! else happened. Of many it takes the nearest, as many as are needed to keep it out: as long as
 //! all of these stay it need not look again, and when one goes it does.
 //!
-//! In a line of capacity 1 a ticket takes a few more of the nearest than that, so that it is let in
-//! by the news of deletions alone. Where more are ahead than it takes, it looks again when most of
-//! those that it took are gone: while others still hold, so that nobody waits for it.
+//! It takes a few more of the nearest than that, so that it is let in by the news of deletions
+//! alone. Where more are ahead than it takes, it looks again when most of those that it took are
+//! gone: while others still hold, so that nobody waits for it. Of the rest it may be enough to know
+//! what they can weigh at most, which never grows: a reader need not know the other readers.
 
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The number of the nearest entries that are taken in a line of capacity 1, and the number that is
-/// left when it is time to look again.
+/// The number of the nearest entries that are taken at least, and the number that is left when it
+/// is time to look again.
 const NEAREST: usize = 4;
 const SOON: usize = 2;
 /// The number of entries that are compared one by one, at most.
@@ -57,8 +58,8 @@ pub(super) struct View<K> {
     ahead: HashMap<K, u32>,
     /// Those of them that were deleted since, and when: an answer may be older than that.
     gone: Vec<(K, i64)>,
-    /// Whether those are all that were ahead.
-    all: bool,
+    /// The most that the others can weigh which were ahead, if that is known.
+    rest: Option<u64>,
 }
 
 impl<K> Look<K> {
@@ -73,25 +74,26 @@ impl<K> Look<K> {
 impl<K> Default for View<K> {
     fn default() -> Self {
         let (ahead, gone) = (HashMap::new(), Vec::new());
-        View { watched: Watched::Nothing, seen: 0, begun: 0, ahead, gone, all: false }
+        View { watched: Watched::Nothing, seen: 0, begun: 0, ahead, gone, rest: None }
     }
 }
 
 impl<K: Clone + Eq + Hash> View<K> {
     /// Whether a ticket of this weight is admitted, as far as is known.
     pub(super) fn has_room(&self, weight: u32, capacity: u32) -> bool {
-        self.all && self.fits(weight, capacity)
+        self.rest.is_some_and(|rest| self.fits_behind(rest, weight, capacity))
     }
 
-    fn fits(&self, weight: u32, capacity: u32) -> bool {
-        let ahead = self.ahead.values().map(|weight| u64::from(*weight)).sum();
-        rule::fits(ahead, weight, capacity)
+    /// Whether a ticket fits behind those that are known, and others of that weight.
+    fn fits_behind(&self, others: u64, weight: u32, capacity: u32) -> bool {
+        let ahead = self.ahead.values().map(|weight| u64::from(*weight)).sum::<u64>();
+        rule::fits(ahead + others, weight, capacity)
     }
 
     /// Whether to look at the line: all that are known to be ahead leave room, or soon do.
     fn is_due(&self, weight: u32, capacity: u32) -> bool {
-        let is_soon = capacity == 1 && !self.all && self.ahead.len() == SOON;
-        is_soon || self.fits(weight, capacity)
+        let is_soon = self.rest.is_none() && self.ahead.len() == SOON;
+        is_soon || self.fits_behind(0, weight, capacity)
     }
 
     /// The entries which, while they are as they were, keep the ticket out, and the revision at
@@ -125,17 +127,15 @@ impl<K: Clone + Eq + Hash> View<K> {
         for (key, part) in look.ahead {
             sum += u64::from(part);
             ahead.insert(key, part);
-            if !fits(sum) && (capacity > 1 || ahead.len() >= NEAREST) {
+            if !fits(sum) && ahead.len() >= NEAREST {
                 break;
             }
         }
-        let mut all = look.complete && ahead.len() == count;
-        if fits(sum) && !look.complete {
-            if !look.most.is_some_and(fits) {
-                return None;
-            }
-            (ahead, all) = (HashMap::new(), true);
+        let most = if look.complete { Some(sum) } else { look.most };
+        if fits(sum) && !most.is_some_and(fits) {
+            return None;
         }
+        let rest = most.filter(|_| ahead.len() == count).map(|most| most.saturating_sub(sum));
         for (key, at) in self.gone.drain(..) {
             if at > look.revision {
                 ahead.remove(&key);
@@ -145,7 +145,7 @@ impl<K: Clone + Eq + Hash> View<K> {
         if self.watched == Watched::Ahead && !ahead.keys().all(|key| self.ahead.contains_key(key)) {
             self.watched = Watched::Nothing;
         }
-        (self.ahead, self.all) = (ahead, all);
+        (self.ahead, self.rest) = (ahead, rest);
         Some(self.unchanged_at(look.revision))
     }
 
@@ -182,9 +182,13 @@ impl<K: Clone + Eq + Hash> View<K> {
         self.is_due(weight, capacity)
     }
 
-    /// The ticket is admitted: those ahead of it do not matter any more.
-    pub(super) fn admitted(&mut self) {
-        self.watched = Watched::Own;
-        self.ahead.clear();
+    /// Turns to the ticket's own entry if it holds. Returns whether a watch over that is to begin.
+    pub(super) fn turn_to_own(&mut self, holds: bool) -> bool {
+        let begins = holds && self.watched != Watched::Own;
+        if begins {
+            self.watched = Watched::Own;
+            self.ahead.clear(); // admitted: nobody ahead matters any more
+        }
+        begins
     }
 }

@@ -6,11 +6,13 @@
 //! a ticket that is still recorded also bars it: the server refuses it later.
 
 use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::names::Name;
 use crate::store::TicketId;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::MutexGuard;
+use std::fmt::Display;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use tokio::sync::Notify;
@@ -55,14 +57,10 @@ const KEPT: usize = 4096;
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl InFlight {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// Records a request before it is sent.
     pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
         let now = clock::now();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.tickets.len() >= table.sweep_at.max(KEPT) {
             let old = Duration::from_secs(600);
             table
@@ -76,7 +74,7 @@ impl InFlight {
 
     /// Whether the server may yet carry out a request to enter.
     pub(in crate::stores) fn in_doubt(&self, id: TicketId) -> bool {
-        self.table().tickets.contains_key(&id)
+        self.table.lock().tickets.contains_key(&id)
     }
 
     /// Whether the server may yet carry out a request to enter, for a ticket that leaves. Requests
@@ -94,7 +92,7 @@ impl InFlight {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable(); // before the look, so that no end is missed
-            if self.table().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
+            if self.table.lock().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
                 return;
             }
             ended.await;
@@ -103,7 +101,7 @@ impl InFlight {
 
     /// Removes a ticket that has left and is barred.
     pub(in crate::stores) fn forget(&self, id: TicketId) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.tickets.get(&id).is_some_and(|requests| requests.open == 0) {
             table.remove(id);
         }
@@ -129,7 +127,7 @@ impl RequestInFlight<'_> {
 
 impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
-        let mut table = self.in_flight.table();
+        let mut table = self.in_flight.table.lock();
         let Some(requests) = table.tickets.get_mut(&self.id) else { return };
         requests.open -= 1;
         requests.doubt |= !self.answered;
@@ -139,6 +137,16 @@ impl Drop for RequestInFlight<'_> {
         #[cfg(any(feature = "mysql", feature = "postgres"))]
         self.in_flight.ended.notify_waiters();
     }
+}
+
+/// The error for a call whose first attempt, of which no reply came, may have removed what the
+/// second did not find.
+pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
 }
 
 #[cfg(test)]

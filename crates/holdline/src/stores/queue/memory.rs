@@ -9,14 +9,14 @@ use crate::store::{
     Notifier, QueueEntry, QueueSnapshot, Seq, Standing, Store, Subscription, Ticket, TicketId,
     refuse,
 };
+use crate::stores::queue;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
 /// A store in this process's memory.
 #[derive(Clone, Debug)]
@@ -28,7 +28,6 @@ struct Inner {
     name: String,
     lines: Mutex<HashMap<Name, LineState>>,
     waiters: Waiters,
-    loss_hint: OnceLock<LossHint>,
     /// The highest token of any removed line, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
@@ -115,7 +114,6 @@ impl Memory {
             name,
             lines: Mutex::default(),
             waiters: Waiters::default(),
-            loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),
             observers: Observers::default(),
@@ -136,18 +134,10 @@ impl Memory {
         memory
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Name, LineState>> {
-        self.inner.lines.lock()
-    }
-
-    fn evictions(&self) -> MutexGuard<'_, Evictions> {
-        self.inner.evictions.lock()
-    }
-
     /// Runs one operation on a line, and removes the line if it is then empty.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let inner = &*self.inner;
-        let mut lines = self.lines();
+        let mut lines = self.inner.lines.lock();
         if !lines.contains_key(name) {
             lines.insert(name.clone(), LineState::default());
         }
@@ -208,12 +198,12 @@ impl AsyncStore for Memory {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let view = self.on(line, |on| on.expire().map(|()| snapshot_of(on)));
-        Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
+        Ok(QueueSnapshot { evictions: self.inner.evictions.lock().of(clock::now(), line), ..view })
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let now = clock::now();
-        let lines = self.lines();
+        let lines = self.inner.lines.lock();
         let mut names: Vec<Name> = lines
             .iter()
             .filter(|(name, state)| {
@@ -231,16 +221,13 @@ impl AsyncStore for Memory {
         let token = self.on(line, |on| {
             let token = on.evict(id)?;
             if token.is_some() {
-                self.evictions().add(on.now, line, Eviction { id, note: note.into() });
+                self.inner.evictions.lock().add(on.now, line, Eviction { id, note: note.into() });
             }
             Ok(token)
         });
         if token.is_some() {
             self.inner.observers.tell(line);
-            self.inner.waiters.wake(id);
-            if let Some(loss_hint) = self.inner.loss_hint.get() {
-                loss_hint(id);
-            }
+            self.inner.waiters.evicted(id);
         }
         Ok(token)
     }
@@ -259,18 +246,7 @@ impl AsyncStore for Memory {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: true,
-            crash_release: true, // a crash takes the store along
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        Capabilities { crash_release: true, ..queue::CAPABILITIES } // a crash takes the store along
     }
 
     fn background_handle(&self) -> Self {
@@ -278,7 +254,7 @@ impl AsyncStore for Memory {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.inner.loss_hint.set(loss_hint);
+        self.inner.waiters.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

@@ -16,6 +16,9 @@
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
 
+use crate::store::Capabilities;
+use std::time::Duration;
+
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;
@@ -35,3 +38,17 @@ mod shedlock;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+/// What stores with a queue promise; each says what is otherwise in it.
+pub(in crate::stores) const CAPABILITIES: Capabilities = Capabilities {
+    fair_queue: true,
+    fencing_tokens: true,
+    notifications: true,
+    weighted: true,
+    token_ranges: true,
+    crash_release: false,
+    survives_failover: false,
+    survives_restart: false,
+    lease_min: Duration::from_millis(100),
+    lease_max: Duration::from_secs(24 * 3600),
+};

@@ -18,11 +18,12 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, READ_WRITE, Refusal, Seq,
-    Standing, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, READ_WRITE, Seq,
+    Standing, Ticket, TicketId,
 };
 use crate::stores::queue::sql::Fault;
-use crate::stores::runtime::{Background, LossHandler};
+use crate::stores::runtime::Background;
+use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -213,9 +214,6 @@ impl<D: Dialect> SessionLocks<D> {
 
     /// The lock that a ticket asks for.
     fn wanted(&self, line: &Name, ticket: &Ticket) -> Result<Lock> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         match (ticket.capacity, ticket.weight) {
             (1, _) => self.lock(line, false),
             (READ_WRITE, weight @ (1 | READ_WRITE)) if self.0.dialect.shares() => {
@@ -516,7 +514,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.0.loss.0.set(loss_hint);
+        self.0.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

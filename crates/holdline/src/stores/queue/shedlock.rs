@@ -10,10 +10,11 @@
 use super::in_flight::InFlight;
 use super::sql::{Fault, SESSION_LOCKS, outcome_unknown};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq, Standing,
-    Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Seq, Standing, Ticket,
+    TicketId,
 };
 use crate::stores::url;
 use std::fmt;
@@ -189,7 +190,7 @@ fn left(text: Option<&String>) -> Duration {
 
 /// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
 fn owner(id: TicketId) -> String {
-    format!("holdline {:032x}", id.0)
+    format!("holdline {id}")
 }
 
 /// The whole of `locked_by`: the owner, and the note if there is room.
@@ -201,17 +202,9 @@ fn locked_by(id: TicketId, note: &str) -> String {
 /// The ticket and the note in a `locked_by`; of another program's, a number that stands for it.
 fn holder_of(locked_by: &str) -> (TicketId, &str) {
     let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
-    let ours = ours.and_then(|(hex, note)| Some((u128::from_str_radix(hex, 16).ok()?, note)));
-    ours.map_or((TicketId(fnv(locked_by)), locked_by), |(id, note)| {
-        (TicketId(id), note.trim_start())
-    })
-}
-
-/// The hash FNV-1a in 128 bits, which is the same in every program.
-fn fnv(text: &str) -> u128 {
-    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
-    text.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+    let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
+    let theirs = || (TicketId(hash::wide(&[locked_by.as_bytes()])), locked_by);
+    ours.map_or_else(theirs, |(id, note)| (id, note.trim_start()))
 }
 
 impl<D: Dialect> AsyncStore for Shedlock<D> {
@@ -222,9 +215,6 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         if ticket.capacity != 1 {
             return Err(self.no_such_lock());
         }

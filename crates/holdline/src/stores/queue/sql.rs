@@ -7,7 +7,8 @@ use crate::error::{Error, ErrorKind};
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket};
-use crate::stores::url;
+pub(super) use crate::stores::queue::in_flight::outcome_unknown;
+use crate::stores::{queue, url};
 use holdline_kernel::Time;
 use holdline_kernel::rule::admitted_prefix;
 use std::fmt::Display;
@@ -142,16 +143,6 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
-/// The error for a call whose first attempt, of which no reply came, may have removed what the
-/// second did not find.
-pub(super) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
-}
-
 /// The error for an answer that cannot be read.
 pub(super) fn invalid_reply(address: &impl Display, line: &Name) -> Error {
     let message = format!(
@@ -226,18 +217,8 @@ pub(super) fn yes(option: &str, value: &str) -> Result<bool, String> {
 }
 
 /// The lease table. Replication is asynchronous, unless set otherwise.
-pub(super) const LEASE_TABLE: Capabilities = Capabilities {
-    fair_queue: true,
-    fencing_tokens: true,
-    notifications: true,
-    weighted: true,
-    token_ranges: true,
-    crash_release: false,
-    survives_failover: false,
-    survives_restart: true,
-    lease_min: Duration::from_millis(100),
-    lease_max: Duration::from_secs(24 * 3600),
-};
+pub(super) const LEASE_TABLE: Capabilities =
+    Capabilities { survives_restart: true, ..queue::CAPABILITIES };
 
 /// Locks that end with a connection.
 pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
@@ -246,8 +227,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     weighted: false,
     token_ranges: false,
     crash_release: true,
-    survives_restart: false,
-    ..LEASE_TABLE
+    ..queue::CAPABILITIES
 };
 
 /// The finding about connections.

@@ -11,8 +11,8 @@
 //! stand-in has lifted a majority of those nodes to it. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`.
 
-use super::round::Round;
-use super::{Quorum, Until};
+use super::Quorum;
+use super::round::{Round, Until};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -88,22 +88,19 @@ impl Quorum {
     ) -> Result<Seq> {
         let mut round = Round::new(&self.nodes, line, LEASE / 3);
         for node in self.nodes.iter() {
-            round.ask(
-                node,
-                Box::pin(async move {
-                    let first = node.store.enter(line, stand_in, note, Enter::Try).await?;
-                    let Standing::Admitted(node_place) = first else { return Ok((Vote::No, None)) };
-                    Ok(match node.store.enter(line, second, note, Enter::Queue).await? {
-                        // Nodes without tokens give no place either.
-                        Standing::Waiting { seq, .. } => {
-                            (Vote::Yes, Some((node_place, seq.unwrap_or(Seq(0)))))
-                        }
-                        Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
-                    })
-                }),
-            );
+            round.ask(node, async move {
+                let first = node.store.enter(line, stand_in, note, Enter::Try).await?;
+                let Standing::Admitted(node_place) = first else { return Ok((Vote::No, None)) };
+                Ok(match node.store.enter(line, second, note, Enter::Queue).await? {
+                    // Nodes without tokens give no place either.
+                    Standing::Waiting { seq, .. } => {
+                        (Vote::Yes, Some((node_place, seq.unwrap_or(Seq(0)))))
+                    }
+                    Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
+                })
+            });
         }
-        let outcome = round.run_all(clock::now()).await;
+        let outcome = round.run(clock::now(), Until::MostAnswered).await;
         if !outcome.met() {
             // The victim was not on a majority any more, and another was first; or answers are
             // missing. No number is better than one that may fence the wrong one, or nobody.

@@ -72,3 +72,8 @@ pub(crate) fn unfit(address: &str, fencing_tokens: bool) -> Error {
     };
     Error::new(ErrorKind::Unsupported, message)
 }
+
+/// The error of a node that is not waited for any longer.
+pub(super) fn late() -> Error {
+    Error::new(ErrorKind::Unavailable, "it did not answer in time")
+}

@@ -1,7 +1,7 @@
 //! A ticket that holds on a majority: what each node knows it by, and its renewal.
 
 use super::Quorum;
-use super::round::Round;
+use super::round::{Round, Until};
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
@@ -47,40 +47,33 @@ impl Quorum {
         let mut round = Round::new(&self.nodes, line, timeout);
         for (node, node_place) in self.nodes.iter().zip(grant.node_places) {
             match node_place {
-                NodePlace::Taken(seq) => round.ask(
-                    node,
-                    Box::pin(async move {
-                        let standing =
-                            node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                        let kept = matches!(standing, Standing::Admitted(_));
-                        Ok(if kept {
-                            (Vote::Yes, node_place)
-                        } else {
-                            (Vote::No, NodePlace::Missing(sent))
-                        })
-                    }),
-                ),
+                NodePlace::Taken(seq) => round.ask(node, async move {
+                    let standing = node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                    let kept = matches!(standing, Standing::Admitted(_));
+                    Ok(if kept {
+                        (Vote::Yes, node_place)
+                    } else {
+                        (Vote::No, NodePlace::Missing(sent))
+                    })
+                }),
                 NodePlace::Missing(since) if sent < since.after(timeout * 2) => {
                     round.answered(node, (Vote::No, node_place));
                 }
-                NodePlace::Missing(_) => round.ask(
-                    node,
-                    Box::pin(async move {
-                        let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
-                        if !self.held().contains_key(&ticket.id) {
-                            // Given up meanwhile: this may have come after the departure.
-                            node.leave(line, ticket.id).await?;
-                            return Ok((Vote::No, node_place));
-                        }
-                        Ok(match standing {
-                            Standing::Admitted(seq) => (Vote::No, NodePlace::Taken(seq)),
-                            Standing::Waiting { .. } | Standing::Lost => (Vote::No, node_place),
-                        })
-                    }),
-                ),
+                NodePlace::Missing(_) => round.ask(node, async move {
+                    let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
+                    if !self.held().contains_key(&ticket.id) {
+                        // Given up meanwhile: this may have come after the departure.
+                        node.leave(line, ticket.id).await?;
+                        return Ok((Vote::No, node_place));
+                    }
+                    Ok(match standing {
+                        Standing::Admitted(seq) => (Vote::No, NodePlace::Taken(seq)),
+                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, node_place),
+                    })
+                }),
             }
         }
-        let outcome = round.run_all(sent).await;
+        let outcome = round.run(sent, Until::MostAnswered).await;
         if outcome.met() {
             if let Some(grant) = self.held().get_mut(&ticket.id) {
                 // A node that was not heard keeps the node_place that it had.

@@ -5,6 +5,7 @@
 //! call waits for the attempt of the moment, as long as its caller likes; between attempts it fails
 //! at once, with the error of the last one.
 
+use super::fault::late;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -15,7 +16,7 @@ use crate::store::{
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::fmt;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -73,7 +74,7 @@ impl Lazy {
             // The sender lives as long as this handle.
             let _ = ended.changed().await;
         }
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         match &state.opened {
             Some(opened) => Ok(Arc::clone(self.mine.get_or_init(|| opened.background_handle()))),
             None => Err(state.why()),
@@ -82,7 +83,7 @@ impl Lazy {
 
     /// Sees to it that an attempt is under way; not if it is open, or it is too soon.
     fn begin(&self) -> Result<bool> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if state.opened.is_some() || state.opening {
             return Ok(state.opening);
         }
@@ -108,15 +109,9 @@ impl State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     async fn open(&self) -> Result<Arc<dyn Store>> {
         let opening = clock::within(clock::now().after(ATTEMPT), (self.opener)()).await;
-        let store = opening.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Unavailable, "it did not answer in time"))
-        })?;
+        let store = opening.unwrap_or_else(|| Err(late()))?;
         let (taken, found) = (self.capabilities, store.capabilities());
         if (taken.fencing_tokens, taken.token_ranges) != (found.fencing_tokens, found.token_ranges)
         {
@@ -147,7 +142,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         let backoff =
             Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.opening = false;
         match self.outcome.take() {
             Some(Ok(store)) => {
@@ -213,7 +208,7 @@ impl AsyncStore for Lazy {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         match &state.opened {
             Some(opened) => opened.on_loss_hint(loss_hint),
             None => state.loss_hint = Some(loss_hint),

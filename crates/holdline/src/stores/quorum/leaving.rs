@@ -1,16 +1,17 @@
 //! Places on one node that are to be given up, whether or not anybody waits for it. What is under
 //! way at once is bounded, and so is what waits: those that a node is not told of lapse there.
 
+use super::fault::late;
 use super::node::Health;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
 use crate::sync::Mutex;
 use futures_util::FutureExt;
 use holdline_kernel::{Backoff, Time};
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -53,10 +54,6 @@ impl Leaving {
     pub(super) fn new(store: Arc<dyn Store>, health: Arc<Health>) -> Self {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY));
         Leaving { store, health, under_way, queue: Mutex::default() }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
     }
 
     /// Gives a place up. If it takes longer, that goes on in a task of its own: a request that is
@@ -104,7 +101,7 @@ impl Leaving {
     /// Gives a place up in the background, trying again for a while.
     pub(super) fn later(self: &Arc<Self>, line: &Name, id: TicketId) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.known.insert(id) {
             let until = clock::now().after(KEPT);
             queue.places.push_back(Place { line: line.clone(), id, until });
@@ -122,7 +119,7 @@ impl Leaving {
 
     /// The place to give up next. Without any, the worker is done.
     fn next(&self) -> Option<Place> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let now = clock::now();
         while let Some(place) = queue.places.pop_front() {
             if now < place.until {
@@ -179,11 +176,11 @@ impl Worker {
             let left = left.await.unwrap_or_else(|| Err(late()));
             leaving.health.ended(sent, left.as_ref().err());
             if left.is_err_and(|error| error.retryable()) {
-                leaving.queue().places.push_front(place);
+                leaving.queue.lock().places.push_front(place);
                 clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
                 failures += 1;
             } else {
-                leaving.queue().known.remove(&place.id);
+                leaving.queue.lock().known.remove(&place.id);
                 failures = 0;
             }
         }
@@ -195,11 +192,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // What still waits does so for the next worker, as this one's runtime has ended.
         if !self.done {
-            self.leaving.queue().working = false;
+            self.leaving.queue.lock().working = false;
         }
     }
-}
-
-fn late() -> Error {
-    Error::new(ErrorKind::Unavailable, "it did not answer in time")
 }

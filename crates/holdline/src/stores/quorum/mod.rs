@@ -40,7 +40,7 @@ pub(crate) use fault::{enough, twice, unfit};
 use grant::{Grant, NodePlace};
 use holdline_kernel::{Tally, Vote};
 use node::Node;
-use round::Round;
+use round::{Round, Until};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -51,20 +51,9 @@ use std::time::Duration;
 pub struct Quorum {
     nodes: Arc<[Node]>,
     shared: Arc<Shared>,
-    /// A majority's answers end a departure. Not in the background, where what is given up counts
-    /// as given up when this says so.
+    /// When a departure is over: as soon as a majority has answered. In the background all nodes
+    /// that are not silent have to confirm it, as what is given up counts as given up by then.
     until: Until,
-}
-
-/// When a departure is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
-    /// The other answers change nothing.
-    Decided,
-    /// The others have had a moment as well: a caller's own limit may be short.
-    Soon,
-    /// All nodes that are not silent have confirmed it.
-    AllAnswered,
 }
 
 #[derive(Debug)]
@@ -172,20 +161,18 @@ impl Quorum {
         let ticket = &Ticket { min_token: self.lead(), ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
-            round.ask(
-                node,
-                Box::pin(async move {
-                    let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
-                    Ok(match standing {
-                        Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
-                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
-                    })
-                }),
-            );
+            round.ask(node, async move {
+                let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
+                Ok(match standing {
+                    Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
+                    Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
+                })
+            });
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
         let learn = ticket.min_token == 0 && AsyncStore::capabilities(self).fencing_tokens;
-        let outcome = if learn { round.run_all(sent).await } else { round.run(sent).await };
+        let until = if learn { Until::MostAnswered } else { Until::Decided };
+        let outcome = round.run(sent, until).await;
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
         seqs.iter().flatten().for_each(|seq| self.learn(ticket.min_token, *seq));
         if outcome.met() {
@@ -221,20 +208,16 @@ impl Quorum {
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
                 Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
-                Some(seq) => round.ask(
-                    node,
-                    Box::pin(async move {
-                        let standing =
-                            node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                        let kept = matches!(standing, Standing::Admitted(_));
-                        Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
-                    }),
-                ),
+                Some(seq) => round.ask(node, async move {
+                    let standing = node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                    let kept = matches!(standing, Standing::Admitted(_));
+                    Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
+                }),
                 // It has not answered; the renewal will bring it in.
                 None => round.answered(node, (Vote::No, None)),
             }
         }
-        let outcome = round.run(sent).await;
+        let outcome = round.run(sent, Until::Decided).await;
         if !outcome.met() {
             return Err(self.unavailable(line, outcome.failures()));
         }
@@ -263,11 +246,7 @@ impl Quorum {
             }
         }
         // It was there if it was on a majority; what lapses may last longest on a few nodes.
-        let outcome = match until {
-            Until::Decided => round.run(sent).await,
-            Until::Soon => round.run_and_linger(sent).await,
-            Until::AllAnswered => round.run_to_the_end(sent).await,
-        };
+        let outcome = round.run(sent, until).await;
         let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();
         if answers.len() >= self.tally().majority() as usize {
             let there = answers.iter().filter(|there| **there).count();

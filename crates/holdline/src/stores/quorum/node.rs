@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) store: Arc<dyn Store>,
-    health: Arc<Health>,
+    pub(super) health: Arc<Health>,
     leaving: Arc<Leaving>,
 }
 
@@ -64,7 +64,8 @@ impl Health {
         *state = State { probing: state.probing, ..State::default() };
     }
 
-    fn silent(&self) {
+    /// Notes that it did not answer in time.
+    pub(super) fn silent(&self) {
         // Without a runtime there is nobody to ask it in the background.
         if Handle::try_current().is_ok() {
             self.state().since.get_or_insert_with(clock::now);
@@ -89,16 +90,6 @@ impl Node {
 
     pub(super) fn is_silent(&self) -> bool {
         self.health.state().since.is_some()
-    }
-
-    /// Notes that it did not answer in time.
-    pub(super) fn silent(&self) {
-        self.health.silent();
-    }
-
-    /// Notes how a call that began at `sent` has ended.
-    pub(super) fn ended(&self, sent: Time, error: Option<&Error>) {
-        self.health.ended(sent, error);
     }
 
     /// The error of a question that is not asked, since the node is silent.

@@ -1,8 +1,9 @@
 //! One round of questions to all nodes at once, each with a limit, and what the answers amount to.
 
+use super::fault::late;
 use super::node::Node;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::Async;
 use holdline_kernel::{Tally, Time, Verdict, Vote};
@@ -19,6 +20,19 @@ const GRACE: Duration = Duration::from_millis(250);
 /// The time that the other nodes have to confirm a departure that a majority has confirmed, where
 /// the caller waits. Less than the shortest limit of a call, 50 ms.
 const MOMENT: Duration = Duration::from_millis(25);
+
+/// When a round is over, unless its time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The other answers change nothing.
+    Decided,
+    /// The others have had a moment as well: a caller's own limit may be short.
+    Soon,
+    /// All have answered, or it takes much longer than a majority took.
+    MostAnswered,
+    /// All have answered.
+    AllAnswered,
+}
 
 struct Slot<'a, T> {
     node: &'a Node,
@@ -63,11 +77,15 @@ impl<'a, T> Round<'a, T> {
         self.selects && node.is_silent()
     }
 
-    pub(super) fn ask(&mut self, node: &'a Node, question: Async<'a, Answer<T>>) {
+    pub(super) fn ask(
+        &mut self,
+        node: &'a Node,
+        question: impl Future<Output = Result<Answer<T>>> + Send + 'a,
+    ) {
         if self.leaves_out(node) {
             self.leave_out(node);
         } else {
-            self.slots.push(Slot { node, state: State::Asked(question) });
+            self.slots.push(Slot { node, state: State::Asked(Box::pin(question)) });
         }
     }
 
@@ -82,40 +100,21 @@ impl<'a, T> Round<'a, T> {
         self.slots.push(Slot { node, state: State::Answered(Ok(answer)) });
     }
 
-    /// Runs until the outcome is certain. Every node has been sent its question by then; what those
-    /// do that have not answered is unknown.
-    pub(super) async fn run(mut self, sent: Time) -> Outcome<T> {
+    /// Runs as long as `until` says. Every node has been sent its question by then; what those do
+    /// that have not answered is unknown.
+    pub(super) async fn run(mut self, sent: Time, until: Until) -> Outcome<T> {
         let limit = sent.after(self.timeout);
         let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
-        self.outcome(decided)
-    }
-
-    /// Runs until all have answered; a little longer than a majority takes, at most.
-    pub(super) async fn run_all(mut self, sent: Time) -> Outcome<T> {
-        let mut limit = sent.after(self.timeout);
-        if clock::within(limit, self.progress(sent, false)).await.is_some() {
-            limit = limit.min(clock::now().after(GRACE));
-        }
-        let decided = clock::within(limit, self.progress(sent, true)).await.is_some();
-        self.outcome(decided)
-    }
-
-    /// Runs until the outcome is certain, and a moment longer if some have not answered.
-    pub(super) async fn run_and_linger(mut self, sent: Time) -> Outcome<T> {
-        let limit = sent.after(self.timeout);
-        let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
-        if decided {
-            let limit = limit.min(clock::now().after(MOMENT));
-            _ = clock::within(limit, self.progress(sent, true)).await;
-        }
-        self.outcome(decided)
-    }
-
-    /// Runs until all have answered, or to the end of their time.
-    pub(super) async fn run_to_the_end(mut self, sent: Time) -> Outcome<T> {
-        let limit = sent.after(self.timeout);
-        let decided = clock::within(limit, self.progress(sent, true)).await.is_some();
-        self.outcome(decided)
+        let more = match until {
+            _ if !decided => return self.outcome(false),
+            Until::Decided => return self.outcome(true),
+            Until::Soon => MOMENT,
+            Until::MostAnswered => GRACE,
+            Until::AllAnswered => self.timeout,
+        };
+        let limit = limit.min(clock::now().after(more));
+        let all = clock::within(limit, self.progress(sent, true)).await.is_some();
+        self.outcome(all || until == Until::Soon)
     }
 
     async fn progress(&mut self, sent: Time, all: bool) {
@@ -126,7 +125,7 @@ impl<'a, T> Round<'a, T> {
                 if let State::Asked(question) = state {
                     match question.as_mut().poll(cx) {
                         Poll::Ready(answer) => {
-                            node.ended(sent, answer.as_ref().err());
+                            node.health.ended(sent, answer.as_ref().err());
                             *state = State::Answered(answer);
                         }
                         Poll::Pending => open = true,
@@ -164,9 +163,8 @@ impl<'a, T> Round<'a, T> {
                 State::Answered(answer) => Some(answer),
                 State::Asked(_) if decided => None,
                 State::Asked(_) => {
-                    node.silent();
-                    let message = "it did not answer in time";
-                    Some(Err(Error::new(ErrorKind::Unavailable, message)))
+                    node.health.silent();
+                    Some(Err(late()))
                 }
             };
             let vote = match &answer {

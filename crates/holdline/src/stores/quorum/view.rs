@@ -1,6 +1,6 @@
 //! What is seen of a line, put together from what several nodes say.
 
-use super::round::Round;
+use super::round::{Round, Until};
 use super::{Quorum, SURVEY};
 use crate::clock;
 use crate::error::Result;
@@ -29,9 +29,9 @@ impl Quorum {
         let mut round = Round::new(&self.nodes, line, SURVEY);
         for node in self.nodes.iter() {
             let answer = question(&*node.store);
-            round.ask(node, Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
+            round.ask(node, async move { Ok((Vote::Yes, Some(answer.await?))) });
         }
-        let outcome = round.run_all(clock::now()).await;
+        let outcome = round.run(clock::now(), Until::MostAnswered).await;
         if !outcome.met() {
             return Err(self.unavailable(line, outcome.failures()));
         }

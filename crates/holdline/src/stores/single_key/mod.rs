@@ -18,17 +18,18 @@ mod string;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
-    Standing, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq, Standing,
+    Ticket, TicketId,
 };
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue;
+use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::redis::config::Config;
-use crate::stores::redis::encode::{describe, text_of};
+use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
 use crate::stores::redis::keys::beside;
 use crate::stores::redis::pubsub::PubSub;
-use crate::stores::redis::{encode::millis, keys, outcome_unknown, with_retry};
+use crate::stores::redis::{encode::millis, keys, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
 use holdline_redis_client::{Connection, Script};
 use redis::{Cmd, Value};
@@ -256,10 +257,7 @@ impl AsyncStore for SingleKey {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight != 1 || ticket.capacity != 1 {
-            if ticket.weight == 0 || ticket.weight > ticket.capacity {
-                return Err(refuse(line, ticket, Refusal::Weight));
-            }
+        if ticket.capacity != 1 {
             return Err(self.only_plain_locks());
         }
         let Shared { layout, pubsub, .. } = &*self.shared;
@@ -367,7 +365,7 @@ impl AsyncStore for SingleKey {
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
             layout.to_leave(&key, command);
-            command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
+            command.arg(beside(&key, SUFFIX_BESIDE)).arg(id.to_string()).arg(note);
         };
         match self.run(layout.scripts()[1], &key, &fill).await? {
             // The first attempt, whose reply was lost, may have removed it.
@@ -385,11 +383,7 @@ impl AsyncStore for SingleKey {
             notifications: self.shared.notifications,
             weighted: false,
             token_ranges: false,
-            crash_release: false,
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: LONGEST,
+            ..queue::CAPABILITIES
         }
     }
 

@@ -10,7 +10,7 @@
 use super::{Found, KeyLayout, LONGEST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
-use crate::stores::redis::encode::{id_from, text_of};
+use crate::stores::redis::encode::id_from;
 use crate::stores::redis::keys::beside;
 use holdline_redis_client::Script;
 use redis::{Cmd, Value};
@@ -50,7 +50,7 @@ impl KeyLayout for Redisson {
     }
 
     fn owner(&self, id: TicketId) -> String {
-        let text = text_of(id);
+        let text = id.to_string();
         let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
         parts.join("-") + THREAD
     }
@@ -131,7 +131,7 @@ fn tag(key: &str) -> &str {
 /// The ticket of an owner; none if it is another library's.
 fn id_of(owner: &str) -> Option<TicketId> {
     let uuid = owner.strip_suffix(THREAD).filter(|_| looks_like_an_owner(owner))?;
-    u128::from_str_radix(&uuid.replace('-', ""), 16).ok().map(TicketId)
+    uuid.replace('-', "").parse().ok()
 }
 
 /// `8-4-4-4-12` hexadecimal digits and a number.

@@ -14,7 +14,7 @@ use super::{Found, KeyLayout, LONGEST};
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::redis::config::Signals;
-use crate::stores::redis::encode::{id_from, text_of};
+use crate::stores::redis::encode::id_from;
 use crate::stores::redis::pubsub::id_of;
 use holdline_redis_client::Script;
 use redis::{Cmd, Value};
@@ -47,7 +47,7 @@ impl KeyLayout for Strings {
     }
 
     fn owner(&self, id: TicketId) -> String {
-        text_of(id)
+        id.to_string()
     }
 
     fn to_enter(&self, _key: &str, _command: &mut Cmd) {}
@@ -91,5 +91,29 @@ impl KeyLayout for Strings {
 
     fn check(&self, _key: &str) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_ours_if_it_begins_with_32_hexadecimal_digits() {
+        let layout =
+            Strings { notified_db: None, prefix: String::new(), signals: Signals::default() };
+        let ours = "00000000000000000000000000000abc";
+        for (value, is_ours) in [
+            (ours.to_owned(), true),
+            (format!("{ours}{{}}"), true),
+            (format!("+{}", &ours[1..]), false),
+            (format!("-{}", &ours[1..]), false),
+            (ours[1..].to_owned(), false),
+        ] {
+            let reply = [Value::BulkString(value.clone().into()), Value::Int(1000)];
+            let found = layout.read(&Value::Array(reply.into())).expect("a holder");
+            assert_eq!((found[0].certain, found[0].id == TicketId(0xabc)), (is_ours, is_ours));
+            assert_eq!(found[0].note == value, !is_ours, "{value}");
+        }
     }
 }

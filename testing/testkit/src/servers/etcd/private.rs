@@ -2,7 +2,7 @@
 
 use super::{Settings, member};
 use crate::probe::http_get;
-use crate::{Deployment, Folder, Private, Probe, certs, free_port};
+use crate::{Deployment, Folder, Private, Probe, certs, free_port, wait_for};
 use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -125,7 +125,8 @@ impl Servers {
     }
 
     fn get(&self, at: usize, path: &str) -> String {
-        http_get(self.servers[at].node().up.0, path).unwrap_or_default()
+        let port = self.servers[at].node().up.0;
+        wait_for("an answer", || http_get(port, path).ok())
     }
 
     /// The members' version: 3.4.23, say, as three numbers.

@@ -56,8 +56,7 @@ pub(super) fn notes(prefix: &[u8]) -> Range {
 }
 
 fn note_key(prefix: &[u8], id: TicketId) -> Vec<u8> {
-    let id = format!("{:032x}", id.0);
-    [bare(prefix), &[MARK], id.as_bytes()].concat()
+    [bare(prefix), &[MARK], id.to_string().as_bytes()].concat()
 }
 
 /// Writes such a note, and deletes the oldest ones of those that were found if there are too many.
@@ -82,9 +81,9 @@ pub(super) fn keep_note(
 pub(super) fn evictions(prefix: &[u8], found: &[KeyValue]) -> Vec<Eviction> {
     let read = |kv: &KeyValue| {
         let id = kv.key.strip_prefix(bare(prefix))?.strip_prefix(&[MARK])?;
-        let id = u128::from_str_radix(std::str::from_utf8(id).ok()?, 16).ok()?;
+        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
         let note = Arc::from(&*String::from_utf8_lossy(&kv.value));
-        Some(Eviction { id: TicketId(id), note })
+        Some(Eviction { id, note })
     };
     let all: Vec<_> = found.iter().filter_map(read).collect();
     let surplus = all.len().saturating_sub(EVICTIONS_KEPT);

@@ -43,7 +43,7 @@ pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>)
     let mut key = if is_light { light(prefix) } else { prefix.to_vec() };
     let child = match slot {
         Some(slot) => format!("{lease:x}-{slot:x}"),
-        None => format!("{lease:x}-{:032x}", ticket.id.0),
+        None => format!("{lease:x}-{}", ticket.id),
     };
     key.extend_from_slice(child.as_bytes());
     key

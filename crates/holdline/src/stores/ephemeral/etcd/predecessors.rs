@@ -17,8 +17,8 @@ use holdline_etcd_client::proto::{Range, RequestOp, Txn};
 
 /// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
-/// The number that is looked at in a line of capacity 1: one more than are taken, to see whether
-/// those are all.
+/// The number that is looked at in a line of capacity 1, and of light keys at least: one more than
+/// are taken, to see whether those are all.
 const LOOK: i64 = 5;
 /// The number of light keys that are looked at, at most: of more only the count is asked for.
 const LIGHT: u32 = 1024;
@@ -32,7 +32,7 @@ pub(super) fn ranges(prefix: &[u8], ticket: &Ticket, before: i64) -> Vec<Range> 
     let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
     // With fewer than these none could keep it out; if they are too many, others must.
     let needed = ticket.capacity - ticket.weight + 1;
-    let limit = if needed > LIGHT { 1 } else { i64::from(needed) };
+    let limit = if needed > LIGHT { 1 } else { i64::from(needed).max(LOOK) };
     let light = Range { range_end: layout::end(prefix), ..layout::newest(&light, before, limit) };
     vec![heavy, light]
 }

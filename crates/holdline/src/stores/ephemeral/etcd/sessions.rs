@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use holdline_etcd_client::{Cluster, Lease};
 use holdline_kernel::Time;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The leases of this process, each with the time since when it is not used.
@@ -36,13 +36,9 @@ impl Entry {
 const IDLE: Duration = Duration::from_secs(20);
 
 impl Sessions {
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock()
-    }
-
     /// The one for new places of so many seconds.
     pub(super) fn living(&self, seconds: u64, cluster: &Cluster) -> Option<Arc<Session>> {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         let good = |entry: &&mut Entry| {
             entry.session.lease.seconds() == seconds && entry.is_usable(cluster)
         };
@@ -52,25 +48,25 @@ impl Sessions {
     }
 
     fn insert(&self, session: &Arc<Session>) {
-        self.entries().push(Entry { session: Arc::clone(session), idle: None });
+        self.0.lock().push(Entry { session: Arc::clone(session), idle: None });
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries().is_empty()
+        self.0.lock().is_empty()
     }
 
     fn all(&self) -> Vec<Arc<Session>> {
-        self.entries().iter().map(|entry| Arc::clone(&entry.session)).collect()
+        self.0.lock().iter().map(|entry| Arc::clone(&entry.session)).collect()
     }
 
     pub(super) fn remove(&self, lease: i64) {
-        self.entries().retain(|entry| entry.session.lease.id() != lease);
+        self.0.lock().retain(|entry| entry.session.lease.id() != lease);
     }
 
     /// Gives back the leases that are not used; at once if a write with one of them may still be on
     /// its way, which then finds no lease.
     pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
-        self.entries().retain_mut(|entry| {
+        self.0.lock().retain_mut(|entry| {
             if entry.is_used() {
                 entry.idle = None;
                 return true;
@@ -86,7 +82,7 @@ impl Sessions {
 
     /// Gives all of them back.
     pub(super) fn end(&self) {
-        self.entries().iter().for_each(|entry| entry.session.lease.end());
+        self.0.lock().iter().for_each(|entry| entry.session.lease.end());
     }
 }
 

@@ -78,14 +78,7 @@ impl Shared {
 
     /// Watches a held ticket's own key, so that its loss is known.
     fn watch_own(&self, record: &Record) {
-        let begins = record.with(|place| {
-            let begins = place.entry.view.watched != Watched::Own && place.state == State::Held;
-            if begins {
-                place.entry.view.admitted();
-            }
-            begins
-        });
-        if begins {
+        if record.with(|place| place.entry.view.turn_to_own(place.state == State::Held)) {
             let (key, create) = record.key();
             let watching = self.watcher.watch(&key, Vec::new(), create + 1, self.callback(record));
             drop(record.watch_by(vec![watching]));

@@ -7,7 +7,7 @@ use crate::names::Name;
 use crate::store::Ticket;
 use crate::stores::ephemeral::ticket::{self, Entry, State};
 use crate::stores::ephemeral::view::{Look, View};
-use crate::stores::runtime::LossHandler;
+use crate::stores::waiters::LossHandler;
 use holdline_etcd_client::{News, Watching, proto};
 use holdline_kernel::Time;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use holdline_etcd_client::proto::Txn;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -68,15 +68,11 @@ pub(super) struct Departure<'a> {
 }
 
 impl Departures {
-    fn map(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Entry>> {
-        self.0.lock()
-    }
-
     /// Begins a departure from the line of this prefix.
     pub(super) fn open(&self, prefix: &[u8]) -> Departure<'_> {
         let (over, told) = watch::channel(());
         let entry = Entry { company: Company::Nobody, over: told };
-        let before = self.map().insert(prefix.to_vec(), entry);
+        let before = self.0.lock().insert(prefix.to_vec(), entry);
         drop(before); // an entry that was to go along with that one goes alone
         Departure { departures: self, prefix: prefix.to_vec(), over }
     }
@@ -88,7 +84,7 @@ impl Departures {
         prefix: &[u8],
         companion: impl FnOnce() -> Option<Companion>,
     ) -> Option<(bool, watch::Receiver<()>)> {
-        let mut map = self.map();
+        let mut map = self.0.lock();
         let entry = map.get_mut(prefix)?;
         let companion = if matches!(entry.company, Company::Nobody) { companion() } else { None };
         let joined = companion.is_some();
@@ -104,7 +100,7 @@ impl Departure<'_> {
     /// one did.
     pub(super) async fn company(&self) -> Option<Companion> {
         tokio::task::yield_now().await;
-        let mut map = self.departures.map();
+        let mut map = self.departures.0.lock();
         let entry = map.get_mut(&self.prefix).filter(|entry| self.is_mine(entry))?;
         match std::mem::replace(&mut entry.company, Company::TooLate) {
             Company::One(companion) if !companion.reply.is_closed() => Some(companion),
@@ -119,7 +115,7 @@ impl Departure<'_> {
 
 impl Drop for Departure<'_> {
     fn drop(&mut self) {
-        let mut map = self.departures.map();
+        let mut map = self.departures.0.lock();
         let mine = map.get(&self.prefix).is_some_and(|entry| self.is_mine(entry));
         let ended = if mine { map.remove(&self.prefix) } else { None };
         drop(map);

@@ -16,8 +16,8 @@ use holdline_etcd_client::{
     proto::{self, TxnAnswer},
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// One write under way; shared by the caller and by whatever awaits its answers.
@@ -85,12 +85,8 @@ struct Entry {
 const MOST: usize = 4096;
 
 impl Late {
-    fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.0.lock()
-    }
-
     fn push(&self, entry: Entry) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         entries.push_back(entry);
         let oldest = (entries.len() > MOST).then(|| entries.pop_front());
         drop(entries);
@@ -99,7 +95,7 @@ impl Late {
 
     /// What was to be put on a lease does not come any more once that is gone.
     pub(super) fn lease_ended(&self, lease: i64) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         entries.iter_mut().for_each(|entry| entry.leases.retain(|other| *other != lease));
         let (over, rest) = entries.drain(..).partition(|entry: &Entry| entry.leases.is_empty());
         *entries = rest;

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::store::TicketId;
 use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -51,14 +51,10 @@ impl Default for Cleanup {
 }
 
 impl Cleanup {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<Waiting>>> {
-        self.waiting.lock()
-    }
-
     /// The callers that wait for the next list of a line. `None` if there are none: then the task
     /// ends.
     fn next(&self, parent: &str) -> Option<Vec<Waiting>> {
-        let mut all = self.waiting();
+        let mut all = self.waiting.lock();
         let waiting = all.get_mut(parent)?;
         waiting.retain(|one| !one.is_closed());
         if waiting.is_empty() {
@@ -79,7 +75,7 @@ impl Shared {
     ) -> Result<Vec<String>> {
         let (tell, told) = oneshot::channel();
         let first = {
-            let mut all = self.cleanup.waiting();
+            let mut all = self.cleanup.waiting.lock();
             match all.get_mut(parent) {
                 Some(waiting) => {
                     waiting.push(tell);

@@ -43,16 +43,11 @@ fn entries(data: &[u8]) -> Option<Vec<Entry<'_>>> {
     serde_json::from_str::<Data<'_>>(text).ok().map(|data| data.evictions)
 }
 
-fn id_of(id: TicketId) -> String {
-    format!("{:032x}", id.0)
-}
-
 /// What the data tell.
 pub(super) fn read(data: &[u8]) -> Vec<Eviction> {
     let entries = entries(data).unwrap_or_default().into_iter();
     let read = entries.filter_map(|entry| {
-        let id = u128::from_str_radix(&entry.id, 16).ok()?;
-        Some(Eviction { id: TicketId(id), note: Arc::from(&*entry.note) })
+        Some(Eviction { id: entry.id.parse().ok()?, note: Arc::from(&*entry.note) })
     });
     read.collect()
 }
@@ -61,7 +56,7 @@ pub(super) fn read(data: &[u8]) -> Vec<Eviction> {
 /// ours.
 fn add(data: &[u8], id: TicketId, note: &str) -> Option<Vec<u8>> {
     let mut evictions = entries(data)?;
-    evictions.push(Entry { id: id_of(id).into(), note: note.into() });
+    evictions.push(Entry { id: id.to_string().into(), note: note.into() });
     let surplus = evictions.len().saturating_sub(EVICTIONS_KEPT);
     evictions.drain(..surplus);
     serde_json::to_vec(&Data { holdline: 1, evictions }).ok()

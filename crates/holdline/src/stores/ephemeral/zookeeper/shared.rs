@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 use holdline_kernel::Time;
 use holdline_zookeeper_client::{Acl, Config, Past, Session, longest_lease};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -86,10 +86,6 @@ impl Shared {
         Ok(shared)
     }
 
-    fn session_slot(&self) -> MutexGuard<'_, SessionSlot> {
-        self.session_slot.lock()
-    }
-
     /// The error for the caller.
     pub(super) fn error(&self, error: ZkError) -> Error {
         errors::error(&self.address, error)
@@ -106,7 +102,7 @@ impl Shared {
 
     /// The session, if it lives.
     fn living(&self) -> Option<Arc<Session>> {
-        let mut slot = self.session_slot();
+        let mut slot = self.session_slot.lock();
         let session = slot.session.as_ref().filter(|session| !session.is_lost()).cloned();
         slot.idle = None;
         session
@@ -128,7 +124,7 @@ impl Shared {
             if let Some(session) = self.living() {
                 return Ok(session);
             }
-            let failure = self.session_slot().failure.clone().unwrap_or(ZkError::Timeout);
+            let failure = self.session_slot.lock().failure.clone().unwrap_or(ZkError::Timeout);
             let absent = matches!(failure, ZkError::NoHosts | ZkError::Stranger(..));
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
@@ -143,7 +139,7 @@ impl Shared {
     /// Opens a session in the background, unless that is under way.
     fn open(self: &Arc<Self>) {
         let past = {
-            let mut slot = self.session_slot();
+            let mut slot = self.session_slot.lock();
             if slot.opening {
                 return;
             }
@@ -154,7 +150,7 @@ impl Shared {
         BACKGROUND.spawn(async move {
             let outcome = Session::open(&shared.config, past).await;
             {
-                let mut slot = shared.session_slot();
+                let mut slot = shared.session_slot.lock();
                 slot.opening = false;
                 match outcome {
                     Ok(session) => {
@@ -185,7 +181,7 @@ impl Shared {
     /// A session is over, and with it all places that were on it.
     pub(super) fn expired(&self, id: i64) {
         {
-            let mut slot = self.session_slot();
+            let mut slot = self.session_slot.lock();
             if let Some(session) = slot.session.take_if(|session| session.id == id) {
                 session.lose();
             }
@@ -260,7 +256,7 @@ impl Backend for Shared {
     /// Looks for nodes without a ticket, and ends a session that is not used.
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
         self.patrols.store(0, Ordering::Relaxed);
-        let mut slot = self.session_slot();
+        let mut slot = self.session_slot.lock();
         if let Some(session) = slot.session.as_ref().filter(|_| self.looks.is_due(now)) {
             BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
         }
@@ -282,7 +278,7 @@ impl Backend for Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(session) = &self.session_slot().session {
+        if let Some(session) = &self.session_slot.lock().session {
             session.end();
         }
         self.table.nudge.notify_one();

@@ -10,7 +10,7 @@ use super::shared::BACKGROUND;
 use super::ticket_record::{NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
-use crate::stores::runtime::LossHandler;
+use crate::stores::waiters::LossHandler;
 use holdline_zookeeper_client::{Client, Event, Reply};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -18,8 +18,8 @@ use super::watches::Watches;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
-    Standing, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Seq, Standing, Ticket,
+    TicketId, refuse,
 };
 use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
 use crate::sync::Mutex;
@@ -98,9 +98,6 @@ impl AsyncStore for Table {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         let Shared { watches, busy, .. } = &*self.shared;
         let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out

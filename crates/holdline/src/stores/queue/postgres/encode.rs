@@ -52,7 +52,7 @@ pub(super) fn fill(statement: &str, params: &[Param<'_>]) -> Result<String> {
 fn push(sql: &mut String, param: Param<'_>) -> Result<()> {
     match param {
         Param::Text(value) => push_text(sql, value)?,
-        Param::Id(id) => _ = write!(sql, "'{:032x}'", id.0),
+        Param::Id(id) => _ = write!(sql, "'{id}'"),
         Param::Number(value) => _ = write!(sql, "'{value}'"),
     }
     Ok(())
@@ -98,8 +98,7 @@ pub(super) fn numbers(row: &Row, at: usize) -> Option<Vec<i64>> {
 
 /// The ticket that a uuid stands for.
 pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
-    let digits: String = uuid.chars().filter(|c| *c != '-').collect();
-    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
+    uuid.replace('-', "").parse().ok()
 }
 
 /// The shortest and the longest pause of the first waiter that polls.

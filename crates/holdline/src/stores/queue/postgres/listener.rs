@@ -12,7 +12,6 @@ use super::session::{self, AbortOnDrop, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::queue::sql::{Fault, answered};
-use crate::stores::runtime::LossHandler;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
@@ -30,7 +29,6 @@ struct Shared {
     /// What follows the statement that listens, if it is to end when nobody waits.
     more: Option<String>,
     waiters: Waiters,
-    loss_handler: LossHandler,
     state: Mutex<State>,
 }
 
@@ -51,14 +49,8 @@ impl Listener {
     /// A listener on a channel of this name, at this address of the database. If it has `more` to
     /// say to the server than that it listens, it listens only while there are waiters.
     pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
-        let shared = Shared {
-            address,
-            channel,
-            more,
-            waiters: Waiters::default(),
-            loss_handler: LossHandler::default(),
-            state: Mutex::default(),
-        };
+        let shared =
+            Shared { address, channel, more, waiters: Waiters::default(), state: Mutex::default() };
         Listener { shared: Arc::new(shared), task: Mutex::default() }
     }
 
@@ -67,7 +59,7 @@ impl Listener {
     }
 
     pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_handler.0.set(loss_hint);
+        self.shared.waiters.loss.set(loss_hint);
     }
 
     /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
@@ -183,10 +175,7 @@ impl Shared {
         let Some(id) = id_of(id) else { return };
         match (kind, seq.parse()) {
             ("w", Ok(seq)) => self.waiters.admit(id, Seq(seq)),
-            ("a", _) => {
-                self.waiters.wake(id);
-                self.loss_handler.hint(id);
-            }
+            ("a", _) => self.waiters.evicted(id),
             _ => {}
         }
     }

@@ -137,7 +137,7 @@ fn topic(lock: &Lock) -> TicketId {
 
 /// The name of a session that holds this row by a ticket, as a pattern if it is unknown by which.
 fn session_name(lock: &Lock, id: Option<TicketId>) -> String {
-    let id = id.map_or("%".to_owned(), |id| format!("{:032x}", id.0));
+    let id = id.map_or("%".to_owned(), |id| id.to_string());
     format!("holdline {id} {:016x}", topic(lock).0 as u64)
 }
 
@@ -264,10 +264,9 @@ impl Sessions {
         let rows = self.looks.call(None, &sql).await?.rows;
         let found = rows.first().and_then(|row| Some((value(row, 0)?, row.try_get(1).ok()??)));
         let Some((pid, name)): Option<(i32, &str)> = found else { return Ok(None) };
-        let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32));
-        let told = told.and_then(|hex| u128::from_str_radix(hex, 16).ok());
+        let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32)?.parse().ok());
         let place = QueueEntry {
-            id: TicketId(told.unwrap_or(u128::from(pid.unsigned_abs()))),
+            id: told.unwrap_or(TicketId(u128::from(pid.unsigned_abs()))),
             seq: Seq(0),
             weight: 1,
             admitted: true,

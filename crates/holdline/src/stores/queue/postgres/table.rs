@@ -6,8 +6,8 @@ use super::encode::{self, Param};
 use super::listener::Listener;
 use super::schema::statement;
 use super::warnings::warn;
-use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
+use crate::error::Result;
+use crate::names::{self, Name};
 use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
@@ -38,12 +38,7 @@ impl Table {
     /// Connects, and checks what is there.
     pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).map_err(|error| {
-            let message = "the system gave no random numbers, which the PostgreSQL store needs";
-            Error::because(ErrorKind::Denied, message, error)
-        })?;
-        let channel = format!("holdline_{:016x}", u64::from_be_bytes(bytes));
+        let channel = format!("holdline_{:016x}", names::random()? as u64);
         let connection = Connection::new(Arc::clone(&address));
         let opened = connection.session().await;
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
@@ -90,9 +85,6 @@ impl AsyncStore for Table {
         how: Enter,
     ) -> Result<Standing> {
         let refused = |refusal| Err(refuse(line, ticket, refusal));
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return refused(Refusal::Weight);
-        }
         let Ok(min_token) = i64::try_from(ticket.min_token) else {
             return refused(Refusal::Exhausted);
         };

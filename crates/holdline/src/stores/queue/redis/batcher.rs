@@ -19,8 +19,8 @@ use futures_util::future::join_all;
 use holdline_redis_client::{Config, Connection, Fault, Kind, Script, broken, says};
 use redis::{Cmd, Value};
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -160,10 +160,6 @@ impl Batcher {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
-    }
-
     /// Runs one operation, alone or in a batch, within the time limit; or twice that, if it first
     /// waited for a permit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
@@ -191,7 +187,7 @@ impl Batcher {
     /// run now have run, and may have added to it. While no permit is free the queue grows, by one
     /// entry for each waiting caller.
     fn enqueue(self: &Arc<Self>, one: Waiting) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.waiting.push(one);
         if queue.waiting.len() >= queue.sweep_at.max(SWEEP_LENGTH) {
             queue.waiting.retain(|one| !one.reply.is_closed());
@@ -218,14 +214,14 @@ impl Batcher {
             let limit = clock::now().after(self.timeout);
             let permit = Arc::clone(&self.permits).acquire_owned();
             let Some(Ok(permit)) = within(limit, permit).await else {
-                let queue = mem::take(&mut *self.queue());
+                let queue = mem::take(&mut *self.queue.lock());
                 guard.done();
                 for one in queue.waiting {
                     let _ = one.reply.send(Err(Fault::Silence));
                 }
                 return;
             };
-            let (some, last) = self.queue().take();
+            let (some, last) = self.queue.lock().take();
             if last {
                 guard.done();
                 return self.send(some, permit).await;
@@ -368,7 +364,7 @@ impl FlushGuard {
 impl Drop for FlushGuard {
     fn drop(&mut self) {
         if let Some(batcher) = self.0.take() {
-            let queue = mem::take(&mut *batcher.queue());
+            let queue = mem::take(&mut *batcher.queue.lock());
             drop(queue);
         }
     }

@@ -9,7 +9,6 @@ use crate::store::TicketId;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::MutexGuard;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -42,13 +41,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(5);
 const TICKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Channels {
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Subscription>> {
-        self.map.lock()
-    }
-
     /// Adds a ticket to a channel that is known already. Returns whether it is subscribed to.
     pub(in crate::stores) fn join(&self, channel: &str, id: TicketId) -> bool {
-        let mut map = self.map();
+        let mut map = self.map.lock();
         let Some(subscription) = map.get_mut(channel) else { return false };
         subscription.tickets.insert(id, clock::now());
         subscription.stage == Stage::Subscribed
@@ -58,7 +53,7 @@ impl Channels {
     /// it is subscribed to.
     pub(in crate::stores) fn add_ticket(&self, channel: &str, id: TicketId) -> bool {
         let now = clock::now();
-        let mut map = self.map();
+        let mut map = self.map.lock();
         let subscription = map.entry(channel.to_owned()).or_insert_with(|| Subscription {
             tickets: HashMap::new(),
             stage: Stage::Wanted,
@@ -73,7 +68,7 @@ impl Channels {
 
     /// Removes a ticket from a channel.
     pub(in crate::stores) fn remove_ticket(&self, channel: &str, id: TicketId) {
-        if let Some(subscription) = self.map().get_mut(channel) {
+        if let Some(subscription) = self.map.lock().get_mut(channel) {
             subscription.tickets.remove(&id);
             subscription.idle = clock::now();
         }
@@ -81,7 +76,8 @@ impl Channels {
 
     /// The tickets of a channel.
     pub(in crate::stores) fn tickets(&self, channel: &str) -> Vec<TicketId> {
-        self.map()
+        self.map
+            .lock()
             .get(channel)
             .map_or_else(Vec::new, |subscription| subscription.tickets.keys().copied().collect())
     }
@@ -96,7 +92,7 @@ impl Channels {
 
     /// Takes the channels to subscribe to now.
     pub(in crate::stores) fn take_wanted(&self) -> Vec<String> {
-        let mut map = self.map();
+        let mut map = self.map.lock();
         let wanted = map.iter_mut().filter(|(_, subscription)| subscription.stage == Stage::Wanted);
         let asked = wanted.map(|(channel, subscription)| {
             subscription.stage = Stage::Requested;
@@ -107,7 +103,7 @@ impl Channels {
 
     /// Records that channels were subscribed to.
     pub(in crate::stores) fn subscribed(&self, channels: &[String]) {
-        let mut map = self.map();
+        let mut map = self.map.lock();
         for channel in channels {
             if let Some(subscription) =
                 map.get_mut(channel).filter(|subscription| subscription.stage == Stage::Requested)
@@ -119,7 +115,7 @@ impl Channels {
 
     /// Records that the server ended a subscription.
     pub(in crate::stores) fn lost(&self, channel: &str) {
-        if let Some(subscription) = self.map().get_mut(channel) {
+        if let Some(subscription) = self.map.lock().get_mut(channel) {
             subscription.stage = Stage::Wanted;
             self.wanted.notify_one();
         }
@@ -127,7 +123,7 @@ impl Channels {
 
     /// Records that the connection broke, and with it all subscriptions.
     pub(in crate::stores) fn disconnected(&self) {
-        for subscription in self.map().values_mut() {
+        for subscription in self.map.lock().values_mut() {
             subscription.stage = Stage::Wanted;
         }
     }
@@ -136,7 +132,7 @@ impl Channels {
     pub(in crate::stores) fn sweep(&self) -> Vec<String> {
         let now = clock::now();
         let mut given_up = Vec::new();
-        self.map().retain(|channel, subscription| {
+        self.map.lock().retain(|channel, subscription| {
             subscription.tickets.retain(|_, heard| heard.until(now) < TICKET_TIMEOUT);
             let keep = !subscription.tickets.is_empty() || subscription.idle.until(now) < KEEP_IDLE;
             if !keep && subscription.stage == Stage::Subscribed {

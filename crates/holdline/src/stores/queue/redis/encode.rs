@@ -139,8 +139,3 @@ pub(in crate::stores) fn id_from(owner: &[u8]) -> TicketId {
     let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
     hash.as_bytes().get(..32).and_then(super::pubsub::id_of).unwrap_or(TicketId(0))
 }
-
-/// An id as text.
-pub(in crate::stores) fn text_of(id: TicketId) -> String {
-    String::from_utf8_lossy(&digits(id)).into_owned()
-}

@@ -35,12 +35,13 @@ mod scripts;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store,
-    Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId, refuse,
 };
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue;
+use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
@@ -79,12 +80,7 @@ const PROBE_AFTER: Duration = Duration::from_millis(700);
 
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| {
-            let message = "the system gave no random numbers, which the Redis store needs";
-            Error::because(ErrorKind::Denied, message, error)
-        })?;
-        let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
+        let channel = format!("{}wake:{:032x}", config.prefix, names::random()?);
         // In a cluster a message would go to every node.
         let cluster = config.servers.kind == Kind::Cluster;
         let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
@@ -151,14 +147,6 @@ impl Redis {
     }
 }
 
-pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
-}
-
 /// The reply of a script, and whether an earlier attempt may have run it too.
 pub(in crate::stores) struct Answer {
     pub(in crate::stores) value: Value,
@@ -188,9 +176,6 @@ impl AsyncStore for Redis {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         let Shared { pubsub, in_flight, .. } = &*self.shared;
         let request = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
@@ -296,18 +281,8 @@ impl AsyncStore for Redis {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: true,
-            crash_release: false,
-            survives_failover: false, // replication is asynchronous
-            survives_restart: false,  // unless the server syncs every write: not the default
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        // Replication is asynchronous, and the default is not to sync every write.
+        queue::CAPABILITIES
     }
 
     fn background_handle(&self) -> Self {

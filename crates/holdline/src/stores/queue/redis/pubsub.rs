@@ -19,7 +19,7 @@ use holdline_kernel::Backoff;
 use holdline_redis_client::{Config, Event, Fault, Notices, says};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -39,7 +39,6 @@ struct Listener {
     /// Whether a message on a lock's channel is a reason to try again.
     is_notification: fn(&[u8]) -> bool,
     waiters: Waiters,
-    loss_hint: OnceLock<LossHint>,
     state: watch::Sender<State>,
 }
 
@@ -72,14 +71,9 @@ impl PubSub {
             channels: Channels::default(),
             is_notification,
             waiters: Waiters::default(),
-            loss_hint: OnceLock::new(),
             state: watch::Sender::new(State::Off),
         };
         PubSub { listener: Arc::new(listener), task: Mutex::default() }
-    }
-
-    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.task.lock()
     }
 
     pub(in crate::stores) fn channel(&self) -> &str {
@@ -95,7 +89,7 @@ impl PubSub {
     }
 
     pub(in crate::stores) fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.listener.loss_hint.set(loss_hint);
+        self.listener.waiters.loss.set(loss_hint);
     }
 
     /// Starts the task if it does not run, on the caller's runtime. If that runtime ends, the next
@@ -104,7 +98,7 @@ impl PubSub {
         if *self.listener.state.borrow() != State::Off {
             return;
         }
-        let mut task = self.task();
+        let mut task = self.task.lock();
         if *self.listener.state.borrow() != State::Off {
             return;
         }
@@ -143,7 +137,7 @@ impl PubSub {
 
 impl Drop for PubSub {
     fn drop(&mut self) {
-        if let Some(task) = self.task().take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
@@ -289,10 +283,8 @@ impl Listener {
                 }
             }
             Some((b'a', id)) => {
-                let Some(id) = id_of(id) else { return };
-                self.waiters.wake(id);
-                if let Some(loss_hint) = self.loss_hint.get() {
-                    loss_hint(id);
+                if let Some(id) = id_of(id) {
+                    self.waiters.evicted(id);
                 }
             }
             _ => {}
@@ -312,6 +304,5 @@ pub(in crate::stores) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
 
 /// A ticket's id from its 32 digits.
 pub(in crate::stores) fn id_of(digits: &[u8]) -> Option<TicketId> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
-    u128::from_str_radix(digits, 16).ok().map(TicketId)
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -12,7 +12,6 @@ use crate::error::Result;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rusqlite::Connection;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The connection, and the number of jobs queued for the worker.
@@ -44,10 +43,6 @@ impl Executor {
     /// Whether the worker has no pending jobs.
     pub(super) fn idle(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenDatabase> {
-        self.open.lock()
     }
 
     /// Runs a writing transaction now, unless it would have to wait.
@@ -83,7 +78,7 @@ impl Executor {
         mut work: impl FnMut(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T> {
         loop {
-            let mut open = self.lock();
+            let mut open = self.open.lock();
             self.renew(&mut open)?;
             let done = work(&open.conn);
             drop(open);

@@ -39,6 +39,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
     Subscription, Ticket, TicketId, refuse,
 };
+use crate::stores::queue;
 use crate::sync::Mutex;
 use address::Address;
 #[cfg(feature = "doctor")]
@@ -339,18 +340,7 @@ impl AsyncStore for File {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: true,
-            crash_release: true,
-            survives_failover: false,
-            survives_restart: true,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        Capabilities { crash_release: true, survives_restart: true, ..queue::CAPABILITIES }
     }
 
     fn background_handle(&self) -> Self {
@@ -360,7 +350,7 @@ impl AsyncStore for File {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared().loss_hint.set(loss_hint);
+        self.shared().waiters.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

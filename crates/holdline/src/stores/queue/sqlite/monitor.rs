@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The interval between checks of the liveness locks.
@@ -98,10 +98,6 @@ impl Monitor {
         Ok(Monitor { state: Mutex::default(), inbox: inbox.ok(), wakeup, liveness_dir })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Whether other processes can wake the waiters of this one.
     pub(super) fn has_inbox(&self) -> bool {
         self.inbox.is_some()
@@ -109,7 +105,7 @@ impl Monitor {
 
     /// Registers a wait for a ticket.
     pub(super) fn register_wait(&self, line: &Name, id: TicketId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let entry = state.entries.entry(id).or_insert_with(|| WaitEntry {
             line: line.clone(),
             waiters: 0,
@@ -122,7 +118,7 @@ impl Monitor {
 
     /// Ends a wait for a ticket.
     pub(super) fn unregister(&self, id: TicketId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(entry) = state.entries.get_mut(&id) else { return };
         entry.waiters -= 1;
         if entry.waiters == 0
@@ -134,7 +130,7 @@ impl Monitor {
 
     /// Sets the processes whose liveness locks are checked for a waiting ticket.
     pub(super) fn watch(&self, id: TicketId, processes: Vec<Process>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(&id) else { return };
         let before = mem::replace(&mut entry.watching, processes);
@@ -150,14 +146,14 @@ impl Monitor {
 
     /// Marks the processes watched for a ticket as out of date.
     pub(super) fn mark_stale(&self, id: TicketId) {
-        if let Some(entry) = self.state().entries.get_mut(&id) {
+        if let Some(entry) = self.state.lock().entries.get_mut(&id) {
             entry.stale = true;
         }
     }
 
     /// Ends the thread.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         state.asleep = true;
         self.wake_up(&mut state);
@@ -191,7 +187,7 @@ impl Monitor {
 
     /// The deadline of the next wait for messages; none if the monitor is closed.
     fn plan(&self, idle: u32, next: Time) -> Option<Time> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.closed {
             return None;
         }
@@ -223,7 +219,7 @@ impl Monitor {
     }
 
     fn check_locks(&self) -> (Findings, bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let watched = &mut state.watched;
         let dead: Vec<Process> = watched

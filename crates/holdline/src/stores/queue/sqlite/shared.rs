@@ -11,20 +11,19 @@ use super::operations::{self, Done, Entered, Notice, NoticeKind, Noticed, Outloo
 use super::rows::Process;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{LossHint, Standing, TicketId};
+use crate::store::{Standing, TicketId};
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::Arc;
 
 /// An open file store.
 pub(super) struct Shared {
     pub(super) executor: Executor,
     pub(super) waiters: Waiters,
-    pub(super) loss_hint: OnceLock<LossHint>,
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) observers: Arc<super::observe::Observers>,
     process_state: Mutex<ProcessState>,
@@ -51,7 +50,6 @@ impl Shared {
         Ok(Shared {
             executor,
             waiters: Waiters::default(),
-            loss_hint: OnceLock::new(),
             #[cfg(any(target_os = "linux", target_os = "android"))]
             observers: Arc::default(),
             process_state,
@@ -70,10 +68,6 @@ impl Shared {
         Err(Error::new(ErrorKind::Invalid, message))
     }
 
-    fn process_state(&self) -> MutexGuard<'_, ProcessState> {
-        self.process_state.lock()
-    }
-
     fn failed(&self, error: io::Error) -> crate::error::Error {
         refused(
             "keep the files that show this process to be alive in",
@@ -84,7 +78,7 @@ impl Shared {
 
     /// The folder of the liveness locks and sockets.
     fn liveness_dir(&self) -> io::Result<Arc<LivenessDir>> {
-        let mut process_state = self.process_state();
+        let mut process_state = self.process_state.lock();
         if let Some(liveness_dir) = &process_state.liveness_dir {
             return Ok(Arc::clone(liveness_dir));
         }
@@ -95,7 +89,7 @@ impl Shared {
 
     /// This process's number, with a liveness lock that other processes can see.
     pub(super) fn process(self: &Arc<Self>) -> Result<Process> {
-        if let Some(own_lock) = &self.process_state().own_lock
+        if let Some(own_lock) = &self.process_state.lock().own_lock
             && own_lock.is_linked()
         {
             return Ok(own_lock.process);
@@ -110,7 +104,7 @@ impl Shared {
     /// Creates the liveness lock of this process, perhaps in place of one that was removed; then
     /// the folder may be new too, and the monitor is restarted.
     fn create_own(&self) -> io::Result<Process> {
-        let mut process_state = self.process_state();
+        let mut process_state = self.process_state.lock();
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
@@ -124,7 +118,7 @@ impl Shared {
 
     /// Lets executed programs inherit this process's liveness lock.
     pub(super) fn inherit_by_exec(&self) -> Result<()> {
-        let process_state = self.process_state();
+        let process_state = self.process_state.lock();
         let own_lock = process_state.own_lock.as_ref();
         let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
         kept.map_err(|error| self.failed(error))
@@ -132,7 +126,7 @@ impl Shared {
 
     /// The monitor, if it runs.
     pub(super) fn monitor(&self) -> Option<Arc<Monitor>> {
-        self.process_state().monitor.clone()
+        self.process_state.lock().monitor.clone()
     }
 
     /// Whether other processes can wake the waiters of this one.
@@ -153,7 +147,7 @@ impl Shared {
         }
         let process = self.process()?;
         let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
-        let mut process_state = self.process_state();
+        let mut process_state = self.process_state.lock();
         if let Some(monitor) = &process_state.monitor {
             return Ok(Arc::clone(monitor));
         }
@@ -182,7 +176,7 @@ impl Shared {
     pub(super) fn note(&self, id: TicketId, entered: &Entered) {
         match entered.outcome {
             Ok(Standing::Admitted(_) | Standing::Waiting { seq: Some(_), .. }) => {
-                self.process_state().tickets.insert(id);
+                self.process_state.lock().tickets.insert(id);
             }
             Ok(Standing::Lost) => self.forget(id),
             Ok(Standing::Waiting { seq: None, .. }) | Err(_) => {}
@@ -191,12 +185,12 @@ impl Shared {
 
     /// Records that a ticket has no place any more.
     pub(super) fn forget(&self, id: TicketId) {
-        self.process_state().tickets.remove(&id);
+        self.process_state.lock().tickets.remove(&id);
     }
 
     /// This process's number, if it has one.
     fn own(&self) -> Option<Process> {
-        self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process)
+        self.process_state.lock().own_lock.as_ref().map(|own_lock| own_lock.process)
     }
 
     /// The dead among these processes.
@@ -215,7 +209,7 @@ impl Shared {
     /// A function that says whether a process is alive, and checks each process once.
     pub(super) fn liveness_check(&self) -> impl FnMut(Process) -> bool {
         let find = || LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new);
-        let known = self.process_state().liveness_dir.clone();
+        let known = self.process_state.lock().liveness_dir.clone();
         let liveness_dir = known.or_else(find);
         let mut known: HashMap<_, _> = self.own().map(|own| (own, true)).into_iter().collect();
         move |process| {
@@ -262,7 +256,7 @@ impl Shared {
     }
 
     fn outbox(&self) -> io::Result<Arc<UnixDatagram>> {
-        let mut process_state = self.process_state();
+        let mut process_state = self.process_state.lock();
         if let Some(outbox) = &process_state.outbox {
             return Ok(Arc::clone(outbox));
         }
@@ -323,7 +317,7 @@ impl Shared {
         if !self.executor.in_opening_process() {
             return; // a forked child: the files are its parent's
         }
-        let mut process_state = self.process_state();
+        let mut process_state = self.process_state.lock();
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
@@ -349,12 +343,7 @@ impl MonitorHandler for Shared {
             match kind {
                 NoticeKind::Admitted => self.waiters.admit(id, seq),
                 NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
-                NoticeKind::Evicted => {
-                    self.waiters.wake(id);
-                    if let Some(loss_hint) = self.loss_hint.get() {
-                        loss_hint(id);
-                    }
-                }
+                NoticeKind::Evicted => self.waiters.evicted(id),
             }
         }
     }

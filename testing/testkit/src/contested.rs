@@ -1,0 +1,59 @@
+//! A lock that one holds and another waits for: what is done to it then is for the test.
+
+use crate::eventually::{persist, soon, until};
+use holdline::{Client, Guard, Mutex, clock};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// So often is tried to hold a lock for a while before anything is done to it.
+const TRIES: usize = 20;
+
+/// Takes a lock, has the other wait behind it, and returns when the first has held it for this time
+/// besides. On a busy machine a short lease may be over before it is renewed: then all of it is
+/// done once more. `looks` is a client of the same line.
+///
+/// # Panics
+///
+/// If two hold it; or if it is lost each time.
+pub async fn contested(
+    lock: &Mutex,
+    rival: &Mutex,
+    looks: &Client,
+    time: Duration,
+) -> (Arc<Guard>, JoinHandle<(Guard, u64)>) {
+    for _ in 0..TRIES {
+        let guard = Arc::new(soon("the lock", persist(lock.clone())).await);
+        let next = behind(&guard, rival.clone());
+        until("a waiter", async || {
+            let waits = |info: holdline::LockInfo| info.waiters.len() == 1;
+            !guard.is_valid() || looks.inspect(guard.name().as_str()).await.is_ok_and(waits)
+        })
+        .await;
+        tokio::time::sleep(time).await;
+        let is_in = next.is_finished();
+        if guard.is_valid() {
+            assert!(!is_in, "two hold it");
+            return (guard, next);
+        }
+        drop(guard);
+        let (next, _) = soon("the rival", next).await.expect("no panic");
+        // A busy machine may have lost this one too.
+        let _ = next.unlock().await;
+    }
+    panic!("the lock was lost {TRIES} times before anything was done to it");
+}
+
+/// Waits behind a guard, in a task which returns the next guard and when it was had, in nanoseconds
+/// of [`clock`]. It panics if the first is valid just then: by the clock it is not, however late
+/// anybody is told.
+pub fn behind(held: &Arc<Guard>, lock: Mutex) -> JoinHandle<(Guard, u64)> {
+    let (held, token) = (Arc::downgrade(held), held.token());
+    tokio::spawn(async move {
+        let next = persist(lock).await;
+        let at = clock::now().0;
+        assert!(held.upgrade().is_none_or(|held| !held.is_valid()), "two hold it");
+        assert!(next.token() > token, "a token of the past");
+        (next, at)
+    })
+}
