@@ -14,10 +14,11 @@
 //! There is one while the process waits, and for one wait more.
 
 use super::config::Config;
-use super::connection::{Answer, Connections, Owned, bare};
+use super::connection::{Connections, Owned, bare};
 use super::watches::Watches;
 use super::{opts, text};
 use crate::clock::{self, within};
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -162,6 +163,5 @@ enum News {
 
 /// The number in an answer, or none if it is NULL.
 fn first(answer: Option<Result<Answer, Fault>>) -> Result<Option<i64>, Fault> {
-    let Answer { rows, .. } = answer.unwrap_or(Err(Fault::Silence))?;
-    Ok(rows.first().and_then(|row| row.get::<Option<i64>, _>(0)).flatten())
+    Ok(answer.unwrap_or(Err(Fault::Silence))?.number())
 }

@@ -1,7 +1,7 @@
 //! The tables and procedures: their text, and their installation.
 
 use super::config::{Config, Scheme};
-use super::connection::{Answer, ask, bare, connect};
+use super::connection::{ask, bare, connect};
 use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
@@ -62,8 +62,7 @@ pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     let options = opts::of(&config)?;
     let work = async {
         let mut conn = connect(&options, &config).await?;
-        let Answer { rows, .. } = ask(&mut conn, &text::sweep(idle)).await?;
-        Ok::<_, Fault>(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
+        Ok::<_, Fault>(ask(&mut conn, &text::sweep(idle)).await?.number().unwrap_or(0))
     };
     answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&address, ""))
 }

@@ -10,10 +10,11 @@ use super::errors::READ_ONLY;
 use super::text::{Statement, hex};
 use crate::error::{ErrorKind, Result};
 use crate::store::TicketId;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::shedlock::{Answer, Dialect, unusable};
+use crate::stores::queue::shedlock::{Dialect, unusable};
 use crate::stores::queue::sql::{Fault, micros};
-use mysql_async::{Conn, Opts, Row, Value};
+use mysql_async::{Conn, Opts};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,20 +62,18 @@ impl Rows {
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = bare(opts).await?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
-    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows.pop();
-    let found: Option<(i64, bool, String, Option<String>)> =
-        found.and_then(|row| mysql_async::from_row_opt(row).ok());
+    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows;
+    let found = found.first().cloned().unwrap_or_default();
     let address = config.address();
     let unusable = |what| Err(unusable("shedlock", &address, what));
-    let Some((live, read_only, zone, column)) = found else { return unusable(None) };
-    if read_only {
+    if found.truth(1) == Some(true) {
         return Err(Fault::Ours(ErrorKind::Unavailable, format!("{address} {READ_ONLY}")));
     }
-    if live == 0 {
+    if found.number(0) == Some(0) {
         return Err(super::connection::clock_stands_still(&address));
     }
-    let Some(column) = column else { return unusable(None) };
-    let (kind, digits) = column.split_once('(').unwrap_or((&column, "0)"));
+    let (Some(zone), Some(column)) = (found.text(2), found.text(3)) else { return unusable(None) };
+    let (kind, digits) = column.split_once('(').unwrap_or((column, "0)"));
     if !["datetime", "timestamp"].contains(&kind) || digits < "3)" {
         let what = format!(
             "has times of the type {column}; change both to DATETIME(3) or TIMESTAMP(3), as \
@@ -82,7 +81,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
         );
         return unusable(Some(&what));
     }
-    if kind == "timestamp" && !["UTC", "Etc/UTC", "+00:00"].contains(&&*zone) {
+    if kind == "timestamp" && !["UTC", "Etc/UTC", "+00:00"].contains(&zone) {
         let what = format!(
             "has times of the type {column}, and the server's time zone is {zone}: sessions \
              disagree about such times unless it is UTC; change both to DATETIME(3) while nothing \
@@ -130,17 +129,7 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        let answer = self.connections.call_for(taker, Statement::text(sql.to_owned())).await?;
-        let text = |value| match value {
-            Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            _ => String::new(), // there are no others in the answer to a text
-        };
-        let row = |row: Row| row.unwrap().into_iter().map(text).collect();
-        Ok(Answer {
-            rows: answer.rows.into_iter().map(row).collect(),
-            changed: answer.changed,
-            repeated: answer.repeated,
-        })
+        self.connections.call_for(taker, Statement::text(sql.to_owned())).await
     }
 
     fn in_flight(&self) -> &InFlight {

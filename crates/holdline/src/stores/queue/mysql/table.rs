@@ -11,7 +11,7 @@
 //! procedure is called.
 
 use super::config::Config;
-use super::connection::{Answer, Connections};
+use super::connection::Connections;
 use super::listener::Listener;
 use super::text::{self, Statement};
 use super::watches::Watches;
@@ -21,11 +21,12 @@ use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Seq, Standing, Ticket,
     TicketId, refuse,
 };
+use crate::stores::queue::calls::{Answer, snapshot};
 use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// For how long a ticket that has left is barred, if a request of its is on its way.
@@ -45,7 +46,6 @@ struct Shared {
     watches: Arc<Watches>,
     listener: Listener,
     busy: Busy,
-    loss_hint: OnceLock<LossHint>,
 }
 
 impl Table {
@@ -58,7 +58,6 @@ impl Table {
             config,
             watches: Arc::default(),
             busy: Busy::default(),
-            loss_hint: OnceLock::new(),
         });
         let table = Table { shared, connections };
         table.call("SELECT 1").await?;
@@ -173,21 +172,17 @@ impl AsyncStore for Table {
                 Ok(None)
             };
         }
-        watches.wake(id);
-        if let Some(hint) = self.shared.loss_hint.get() {
-            hint(id);
-        }
+        watches.evicted(id);
         Ok(Some(Seq(token)))
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let Answer { rows, .. } = self.call(&text::look(line)).await?;
-        text::snapshot(rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
+        let answer = self.call(&text::look(line)).await?;
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let Answer { rows, .. } = self.call(&text::list(prefix)).await?;
-        Ok(rows.into_iter().filter_map(text::name).collect())
+        Ok(self.call(&text::list(prefix)).await?.names())
     }
 
     /// Waits for a wake-up. Meanwhile the waiters of this process look at the server together.
@@ -208,7 +203,7 @@ impl AsyncStore for Table {
                 // is one at a time, and it ends with the time limit of a call.
                 tokio::spawn(async move {
                     let answer = connections.call(&text::fronts(&look)).await;
-                    let fronts = answer.map(|answer| text::front_rows(answer.rows));
+                    let fronts = answer.map(|answer| text::front_rows(&answer.rows));
                     shared.watches.end_look(&fronts.unwrap_or_default());
                 });
             }
@@ -227,7 +222,7 @@ impl AsyncStore for Table {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.set(loss_hint);
+        self.shared.watches.waiters().loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

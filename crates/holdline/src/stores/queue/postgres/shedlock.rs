@@ -6,14 +6,15 @@ use super::encode::{Param, fill};
 use super::schema::{check_server, statement};
 use crate::error::Result;
 use crate::store::TicketId;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::shedlock::{Answer, Dialect, unusable};
+use crate::stores::queue::shedlock::{Dialect, unusable};
 use crate::stores::queue::sql::{Fault, micros};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, SimpleQueryRow as Row};
 
 /// ShedLock's table in a database, and the connection to it.
 #[derive(Clone)]
@@ -80,14 +81,7 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        let answer = self.0.connection.call(taker, sql).await?;
-        let text = |row: &Row, at| row.try_get(at).ok().flatten().unwrap_or_default().to_owned();
-        let row = |row: &Row| (0..row.len()).map(|at| text(row, at)).collect();
-        Ok(Answer {
-            rows: answer.rows.iter().map(row).collect(),
-            changed: answer.changed,
-            repeated: answer.repeated,
-        })
+        self.0.connection.call(taker, sql).await
     }
 
     fn in_flight(&self) -> &InFlight {

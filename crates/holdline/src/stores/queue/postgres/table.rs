@@ -1,7 +1,7 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
 use super::address::Address;
-use super::connection::{Answer, Connection};
+use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
 use super::schema::statement;
@@ -12,12 +12,12 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
 };
+use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::SimpleQueryRow as Row;
 
 /// Locks in a table of leases.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ impl AsyncStore for Table {
         if barred {
             in_flight.forget(id);
         }
-        let found = self.value(line, &answer.rows, encode::truth)?;
+        let found = self.value(line, &answer.rows, Row::truth)?;
         if !found && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
@@ -144,26 +144,23 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
         let answer = self.call(Some(line), None, look, &params).await?;
-        encode::snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let list = "SELECT * FROM \"holdline\".list";
-        let answer = self.call(None, None, list, &[Param::Text(prefix)]).await?;
-        let names = answer.rows.iter().filter_map(|row| row.try_get(0).ok()?);
-        Ok(names.filter_map(|name| Name::new(name).ok()).collect())
+        Ok(self.call(None, None, list, &[Param::Text(prefix)]).await?.names())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
         let answer = self.call(Some(line), None, "SELECT \"holdline\".evict", &params).await?;
         // No token is null, not nonsense.
-        let token =
-            self.value(line, &answer.rows, |row, at| Some(encode::value::<i64>(row, at)))?;
+        let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
-        Ok(token.map(|token| Seq(token.unsigned_abs())))
+        Ok(token.map(Seq))
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -3,7 +3,6 @@
 
 use super::address::Address;
 use super::connection::Connection;
-use super::encode::value;
 
 /// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
 /// role may not see is not found.
@@ -27,8 +26,8 @@ const OLD: &str = "\
 pub(super) async fn warn(connection: &Connection, address: &Address) {
     let Ok(answer) = connection.call(None, OLD).await else { return };
     for row in answer.rows {
-        let what = row.try_get(0).ok().flatten().unwrap_or_default();
-        let seconds: i64 = value(&row, 1).unwrap_or_default();
+        let what = row.text(0).unwrap_or_default();
+        let seconds: i64 = row.number(1).unwrap_or_default();
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
         tracing::warn!(
             "at {address} {what} keeps old row versions alive{age}: busy locks become slower \
