@@ -18,6 +18,7 @@ pub(super) struct Answer {
     /// How many rows the statement wrote; in PostgreSQL, or else read.
     pub(super) changed: u64,
     /// The id of the row inserted last, which a statement of MySQL may set to any number.
+    #[cfg(feature = "mysql")]
     pub(super) insert_id: u64,
     /// Whether an earlier attempt may have been carried out, too.
     pub(super) repeated: bool,
