@@ -6,6 +6,7 @@ use crate::stores::queue::{shedlock, sql};
 use crate::stores::servers::Url;
 use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, join};
+use std::fmt;
 use std::time::Duration;
 
 /// The server of a store, and the options for using it.
@@ -112,10 +113,12 @@ impl Config {
         }
         Ok(())
     }
+}
 
-    /// The URL for messages: without the user, and without options.
-    pub(super) fn address(&self) -> String {
-        format!("mysql://{}/{}", join(&self.host, self.port), self.database)
+/// The URL for messages: without the user, and without options.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mysql://{}/{}", join(&self.host, self.port), self.database)
     }
 }
 
@@ -141,7 +144,7 @@ mod tests {
         assert_eq!((full.port, full.scheme, full.install), (7, Scheme::Named, true));
         assert_eq!((full.timeout, full.connections), (Duration::from_millis(50), 4));
         assert_eq!(full.password, Some(Secret("p@ss".to_owned())));
-        assert_eq!(full.address(), "mysql://[::1]:7/app");
+        assert_eq!(full.to_string(), "mysql://[::1]:7/app");
         assert!(!format!("{full:?}").contains("p@ss"));
     }
 

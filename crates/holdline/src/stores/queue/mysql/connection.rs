@@ -32,8 +32,8 @@ const PAUSES: Backoff =
 
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
-    config: Arc<Config>,
-    opts: Opts,
+    pub(super) config: Arc<Config>,
+    pub(super) opts: Opts,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
@@ -56,6 +56,12 @@ impl Connections {
             failures: Mutex::new((0, Time(0))),
             in_flight,
         })
+    }
+
+    /// One more connection to the same, for renewals, which a busy program does not hold up.
+    pub(super) fn background(self: &Arc<Self>) -> Arc<Self> {
+        let one = Connections::new(&self.config, 1, Arc::clone(&self.in_flight));
+        one.map_or_else(|_| Arc::clone(self), Arc::new)
     }
 
     /// Runs a statement that may be [repeated](repeat), and returns its answer.
@@ -221,8 +227,7 @@ pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
-    let address = config.address();
-    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{address} {why}")));
+    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{config} {why}")));
     let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
     let Some(found) = found.first() else {
         return refuse(
@@ -232,7 +237,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     };
     match (found.number::<u8>(0), found.number(1).unwrap_or(0), found.truth(2)) {
         (.., Some(true)) => fault(ErrorKind::Unavailable, READ_ONLY),
-        (Some(0), ..) => Err(clock_stands_still(&address)),
+        (Some(0), ..) => Err(clock_stands_still(config)),
         (_, SCHEMA, _) => Ok(conn),
         (_, version, _) => refuse(format!(
             "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
@@ -242,9 +247,9 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 }
 
 /// The fault of a server whose live clock is not.
-pub(super) fn clock_stands_still(address: &str) -> Fault {
+pub(super) fn clock_stands_still(config: &Config) -> Fault {
     let message = format!(
-        "{address} runs with --sysdate-is-now, so that its clock stands still while a statement \
+        "{config} runs with --sysdate-is-now, so that its clock stands still while a statement \
          waits; start it without that option"
     );
     Fault::Ours(ErrorKind::Unsupported, message)

@@ -28,20 +28,19 @@ type Variables = HashMap<String, String>;
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let config = Config::read(rest)?;
     let options = opts::of(&config)?;
-    let address = config.address();
-    findings.about(&address);
+    findings.about(config.to_string());
     let work = async {
         let mut conn = bare(&options).await?;
         let variables = read(&mut conn, VARIABLES).await?;
         let status = read(&mut conn, STATUS).await?;
         examine_server(&config, &variables, &status, findings);
         let asked = async { ask(&mut conn, CLOCK).await.ok()?.number() };
-        clock_of(&address, asked, findings).await;
+        clock_of(&config, asked, findings).await;
         Ok(())
     };
     let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
     if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
-        findings.error("reachable", &fault.explain(&address, ""));
+        findings.error("reachable", &fault.explain(&config, ""));
     }
     Ok(())
 }

@@ -299,6 +299,6 @@ impl Dialect for Sessions {
 
 impl fmt::Display for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.config.address())
+        self.config.fmt(f)
     }
 }

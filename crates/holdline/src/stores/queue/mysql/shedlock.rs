@@ -21,10 +21,7 @@ use std::time::Duration;
 
 /// ShedLock's table in a database, and the connections to it.
 #[derive(Clone)]
-pub(super) struct Rows {
-    config: Arc<Config>,
-    connections: Arc<Connections>,
-}
+pub(super) struct Rows(Arc<Connections>);
 
 /// With more room for names than ShedLock says, which are compared as they are, and with times that
 /// do not depend on time zones.
@@ -51,8 +48,8 @@ impl Rows {
         // A renewal counts, also if it changes nothing.
         let config = Arc::new(Config { found_rows: true, ..config });
         let connections = Connections::new(&config, config.connections, Arc::default())?;
-        let rows = Rows { config, connections: Arc::new(connections) };
-        let opened = rows.connections.call("SELECT 1").await;
+        let rows = Rows(Arc::new(connections));
+        let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)
     }
@@ -64,13 +61,12 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows;
     let found = found.first().cloned().unwrap_or_default();
-    let address = config.address();
-    let unusable = |what| Err(unusable("shedlock", &address, what));
+    let unusable = |what| Err(unusable("shedlock", config, what));
     if found.truth(1) == Some(true) {
-        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{address} {READ_ONLY}")));
+        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{config} {READ_ONLY}")));
     }
     if found.number(0) == Some(0) {
-        return Err(super::connection::clock_stands_still(&address));
+        return Err(super::connection::clock_stands_still(config));
     }
     let (Some(zone), Some(column)) = (found.text(2), found.text(3)) else { return unusable(None) };
     let (kind, digits) = column.split_once('(').unwrap_or((column, "0)"));
@@ -125,27 +121,24 @@ impl Dialect for Rows {
     }
 
     fn at_least(&self) -> Duration {
-        self.config.at_least
+        self.0.config.at_least
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        self.connections.call_for(taker, Statement::text(sql.to_owned())).await
+        self.0.call_for(taker, Statement::text(sql.to_owned())).await
     }
 
     fn in_flight(&self) -> &InFlight {
-        &self.connections.in_flight
+        &self.0.in_flight
     }
 
     fn background(&self) -> Self {
-        let in_flight = Arc::clone(&self.connections.in_flight);
-        let connections = Connections::new(&self.config, 1, in_flight);
-        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
-        Rows { config: Arc::clone(&self.config), connections }
+        Rows(self.0.background())
     }
 }
 
 impl fmt::Display for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.config.address())
+        self.0.config.fmt(f)
     }
 }

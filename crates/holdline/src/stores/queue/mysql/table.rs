@@ -41,8 +41,6 @@ pub(super) struct Table {
 
 /// What all handles of a store share.
 struct Shared {
-    config: Arc<Config>,
-    address: String,
     watches: Arc<Watches>,
     listener: Listener,
     busy: Busy,
@@ -53,9 +51,7 @@ impl Table {
         let config = Arc::new(config);
         let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
         let shared = Arc::new(Shared {
-            address: config.address(),
             listener: Listener::default(),
-            config,
             watches: Arc::default(),
             busy: Busy::default(),
         });
@@ -65,7 +61,7 @@ impl Table {
     }
 
     async fn call(&self, sql: &str) -> Result<Answer> {
-        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address, ""))
+        self.connections.call(sql).await.map_err(|fault| fault.explain(self, ""))
     }
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
@@ -111,13 +107,13 @@ impl AsyncStore for Table {
         };
         let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
         let answer = self.step(quick, full, taker).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
-        let (standing, woken) = text::standing(ticket, how, &answer.rows)
-            .ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (standing, woken) =
+            text::standing(ticket, how, &answer.rows).ok_or_else(|| invalid_reply(self, line))?;
         if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
             busy.add(line);
         }
@@ -136,12 +132,11 @@ impl AsyncStore for Table {
         let listener = self.shared.listener.number();
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
         let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
             return Ok(true);
         }
-        let (left, woken) =
-            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (left, woken) = text::left(&answer.rows).ok_or_else(|| invalid_reply(self, line))?;
         // Somebody waits, or nobody does any more.
         if woken.is_empty() {
             busy.remove(line);
@@ -153,7 +148,7 @@ impl AsyncStore for Table {
             in_flight.forget(id);
         }
         match left {
-            0 if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            0 if answer.repeated => Err(outcome_unknown(self, line)),
             left => Ok(left > 0),
         }
     }
@@ -161,16 +156,11 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = text::evict(line, id, note, EVICTION_TIME);
         let Answer { rows, repeated, .. } = self.call(&sql).await?;
-        let (token, woken) =
-            text::left(&rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (token, woken) = text::left(&rows).ok_or_else(|| invalid_reply(self, line))?;
         let watches = &self.shared.watches;
         watches.admit(&woken);
         if token == 0 {
-            return if repeated {
-                Err(outcome_unknown(&self.shared.address, line))
-            } else {
-                Ok(None)
-            };
+            return if repeated { Err(outcome_unknown(self, line)) } else { Ok(None) };
         }
         watches.evicted(id);
         Ok(Some(Seq(token)))
@@ -178,7 +168,7 @@ impl AsyncStore for Table {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let answer = self.call(&text::look(line)).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -189,7 +179,7 @@ impl AsyncStore for Table {
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
-        self.shared.listener.start(&self.shared.config, &self.connections, watches);
+        self.shared.listener.start(&self.connections, watches);
         loop {
             tokio::select! {
                 biased;
@@ -215,10 +205,7 @@ impl AsyncStore for Table {
     }
 
     fn background_handle(&self) -> Self {
-        let in_flight = Arc::clone(&self.connections.in_flight);
-        let connections = Connections::new(&self.shared.config, 1, in_flight);
-        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
-        Table { shared: Arc::clone(&self.shared), connections }
+        Table { shared: Arc::clone(&self.shared), connections: self.connections.background() }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
@@ -226,13 +213,19 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.shared.address.clone()
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connections.config.fmt(f)
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shared.address)
+        fmt::Display::fmt(self, f)
     }
 }
 

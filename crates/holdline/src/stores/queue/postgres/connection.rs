@@ -31,7 +31,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
-    address: Arc<Address>,
+    pub(super) address: Arc<Address>,
     slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,

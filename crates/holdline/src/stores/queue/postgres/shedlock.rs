@@ -18,12 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 /// ShedLock's table in a database, and the connection to it.
 #[derive(Clone)]
-pub(super) struct Rows(Arc<Shared>);
-
-struct Shared {
-    address: Arc<Address>,
-    connection: Connection,
-}
+pub(super) struct Rows(Arc<Connection>);
 
 /// As ShedLock says, with more room for names.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock ( \
@@ -37,11 +32,10 @@ const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg
 impl Rows {
     /// Connects, and checks what is there.
     pub(super) async fn open(address: Address) -> Result<Self> {
-        let address = Arc::new(address);
-        let connection = Connection::new(Arc::clone(&address));
-        let opened = connection.session().await;
-        opened.map_err(|fault| fault.explain(&address, "ShedLock's table"))?;
-        Ok(Rows(Arc::new(Shared { address, connection })))
+        let rows = Rows(Arc::new(Connection::new(Arc::new(address))));
+        let opened = rows.0.session().await;
+        opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
+        Ok(rows)
     }
 }
 
@@ -81,11 +75,11 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        self.0.connection.call(taker, sql).await
+        self.0.call(taker, sql).await
     }
 
     fn in_flight(&self) -> &InFlight {
-        &self.0.connection.in_flight
+        &self.0.in_flight
     }
 
     fn background(&self) -> Self {

@@ -25,7 +25,6 @@ pub(super) struct Table(Arc<Shared>);
 
 /// The state of a store and its background handle.
 struct Shared {
-    address: Arc<Address>,
     connection: Connection,
     listener: Option<Listener>,
 }
@@ -42,9 +41,9 @@ impl Table {
         let connection = Connection::new(Arc::clone(&address));
         let opened = connection.session().await;
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connection, &address).await;
+        warn(&connection).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { address, connection, listener })))
+        Ok(Table(Arc::new(Shared { connection, listener })))
     }
 
     /// Calls a function, which may be repeated, as all of them may: about a line or about all.
@@ -56,9 +55,9 @@ impl Table {
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer> {
-        let Shared { address, connection, .. } = &*self.0;
+        let Connection { address, .. } = &self.0.connection;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = connection.call(taker, &sql).await;
+        let answer = self.0.connection.call(taker, &sql).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }
@@ -72,7 +71,7 @@ impl Table {
     ) -> Result<T> {
         rows.first()
             .and_then(|row| read(row, 0))
-            .ok_or_else(|| invalid_reply(&self.0.address, line))
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 }
 
@@ -111,7 +110,7 @@ impl AsyncStore for Table {
         let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
-            .ok_or_else(|| invalid_reply(&self.0.address, line))?;
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
             listener.catch_up(ticket.id);
         }
@@ -129,7 +128,7 @@ impl AsyncStore for Table {
         }
         let found = self.value(line, &answer.rows, Row::truth)?;
         if !found && answer.repeated {
-            return Err(outcome_unknown(&self.0.address, line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
         Ok(found)
     }
@@ -144,7 +143,7 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
         let answer = self.call(Some(line), None, look, &params).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -158,7 +157,7 @@ impl AsyncStore for Table {
         // No token is null, not nonsense.
         let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
-            return Err(outcome_unknown(&self.0.address, line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
         Ok(token.map(Seq))
     }
@@ -178,12 +177,12 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.0.address.to_string()
+        self.0.connection.address.to_string()
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.address.fmt(f)
+        self.0.connection.address.fmt(f)
     }
 }
