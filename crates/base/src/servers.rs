@@ -1,4 +1,4 @@
-//! The servers that a URL names, how to log in to them, and whether over TLS.
+//! URLs of servers: which ones, how to log in to them, and whether over TLS.
 //!
 //! ```text
 //! SCHEME://[user[:password]@]host[:port][,host[:port]...][/path][?option=value&...]
@@ -8,6 +8,79 @@ use crate::tls::{self, TlsOptions};
 use crate::url::{self, Secret, some};
 use crate::{Error, Result};
 use std::fmt;
+
+/// A URL of servers, taken apart.
+#[derive(Debug)]
+pub struct Url<'a> {
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The user's password: that of the URL, or the one that an option names.
+    pub password: Option<Secret>,
+    /// The hosts and their ports, as they are written.
+    pub hosts: &'a str,
+    /// The path without its first slash, as it is written.
+    pub path: &'a str,
+    /// The certificates.
+    pub tls_options: TlsOptions,
+    /// The other options, with their values.
+    pub options: Vec<(&'a str, String)>,
+}
+
+impl<'a> Url<'a> {
+    /// Reads what follows the colon of a URL. `invalid` makes an error of a sentence that begins
+    /// with the name of the URL.
+    ///
+    /// # Errors
+    ///
+    /// That of `invalid`, or of a password's file that cannot be read.
+    pub fn read<E: From<Error>>(rest: &'a str, invalid: fn(&str) -> E) -> Result<Self, E> {
+        url::check(rest).map_err(|why| invalid(&why))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let decode = |text: &str| url::decode(text).map_err(invalid);
+        let mut url = Url {
+            user: some(decode(user)?),
+            password: some(decode(password)?).map(Secret),
+            hosts,
+            path,
+            tls_options: TlsOptions::default(),
+            options: Vec::new(),
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decode(value)?;
+            if key == "password_file" {
+                url.password = Some(url::secret_file(key, &value)?);
+            } else if key == "password_env" {
+                let password = url::secret_env(key, &value).map_err(|why| invalid(&why))?;
+                url.password = Some(password);
+            } else if !url.tls_options.set(key, &value).map_err(|why| invalid(&why))? {
+                url.options.push((key, value));
+            }
+        }
+        Ok(url)
+    }
+
+    /// The hosts and their ports, decoded. One that is not written is this machine.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one: the rest of a sentence that begins with the URL's name.
+    pub fn hosts(&self, default_port: u16) -> Result<Vec<(String, u16)>, &'static str> {
+        let host = |text| {
+            let (host, port) = url::host_and_port(text)?;
+            let host = url::decode(if host.is_empty() { "127.0.0.1" } else { host })?;
+            if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+                return Err("has a host that is no host");
+            }
+            Ok((host, port.unwrap_or(default_port)))
+        };
+        self.hosts.split(',').map(host).collect()
+    }
+}
 
 /// The servers of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,55 +125,22 @@ impl Servers {
         tls: bool,
         invalid: fn(&str) -> E,
     ) -> Result<Parts, E> {
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if rest.contains('#') || query.contains('#') {
-            return Err(invalid("has a part after #; write # in a password as %23"));
-        }
-        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
-        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        if login.contains('/') {
-            return Err(invalid("has a / before the @; write / in a password as %2F"));
-        }
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let decode = |text: &str| url::decode(text).map_err(invalid);
-        let hosts = hosts.split(',').map(|text| url::host(text, default_port).map_err(invalid));
-        let mut servers = Servers {
-            hosts: hosts.collect::<Result<_, E>>()?,
-            user: some(decode(user)?),
-            password: some(decode(password)?).map(Secret),
-            tls,
-            tls_options: TlsOptions::default(),
-        };
+        let url = Url::read(rest, invalid)?;
+        let hosts = url.hosts.split(',').map(|text| url::host(text, default_port).map_err(invalid));
+        let hosts = hosts.collect::<Result<_, E>>()?;
+        let path = url::decode(url.path).map_err(invalid)?;
+        let Url { user, password, tls_options, .. } = url;
+        let mut servers = Servers { hosts, user, password, tls, tls_options };
         let mut options = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value)?;
-            if !servers.set(key, &value, invalid)? {
+        for (key, value) in url.options {
+            if key == "tls" {
+                servers.tls = tls::wanted(&value).map_err(invalid)?;
+            } else {
                 options.push((key.to_owned(), value));
             }
         }
         servers.check().map_err(invalid)?;
-        Ok(Parts { servers, path: decode(path)?, options })
-    }
-
-    /// Sets an option. `false` if it is not about the servers.
-    fn set<E: From<Error>>(
-        &mut self,
-        key: &str,
-        value: &str,
-        invalid: fn(&str) -> E,
-    ) -> Result<bool, E> {
-        match key {
-            "tls" => self.tls = tls::wanted(value).map_err(invalid)?,
-            "password_file" => self.password = Some(url::secret_file(key, value)?),
-            "password_env" => {
-                let password = url::secret_env(key, value).map_err(|why| invalid(&why))?;
-                self.password = Some(password);
-            }
-            _ => return self.tls_options.set(key, value).map_err(|why| invalid(&why)),
-        }
-        Ok(true)
+        Ok(Parts { servers, path, options })
     }
 
     fn check(&self) -> Result<(), &'static str> {

@@ -9,8 +9,9 @@
 //!
 //! Passwords are kept in a type that does not show them.
 
+use holdline_base::servers::Url;
 use holdline_base::tls::TlsOptions;
-use holdline_base::url::{self, Secret, join, some};
+use holdline_base::url::{self, Secret, join};
 use holdline_base::{Error, ErrorKind, Result};
 use std::time::Duration;
 
@@ -74,22 +75,17 @@ impl Config {
     ///
     /// [`ErrorKind::Invalid`] if the URL makes no sense.
     pub fn read(scheme: &str, rest: &str) -> Result<(Config, Options)> {
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if rest.contains('#') || query.contains('#') {
-            return Err(invalid("has a part after #; write # in a password as %23"));
-        }
-        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let url = Url::read(rest, invalid)?;
         let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let port = if kind == "sentinel" { 26379 } else { 6379 };
+        let hosts = if kind == "unix" { Ok(Vec::new()) } else { url.hosts(port) };
         let mut config = Config {
             kind: Kind::Single,
-            hosts: Vec::new(),
+            hosts: hosts.map_err(invalid)?,
             tls: base == "rediss",
-            tls_options: TlsOptions::default(),
-            user: some(decode(user)?),
-            password: some(decode(password)?).map(Secret),
+            tls_options: url.tls_options,
+            user: url.user,
+            password: url.password,
             sentinel_user: None,
             sentinel_password: None,
             db: 0,
@@ -97,15 +93,9 @@ impl Config {
             connected: || (),
             sharded: false,
         };
-        let port = if kind == "sentinel" { 26379 } else { 6379 };
-        if kind != "unix" {
-            config.hosts = hosts.split(',').map(|h| host(h, port)).collect::<Result<_>>()?;
-        }
-        config.place(kind, path)?;
+        config.place(kind, url.path)?;
         let mut options = Options::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value)?;
+        for (key, value) in url.options {
             if !config.set(key, &value)? {
                 options.push((key.to_owned(), value));
             }
@@ -161,19 +151,17 @@ impl Config {
 
     /// Sets an option. `false` if it is not about the servers.
     fn set(&mut self, key: &str, value: &str) -> Result<bool> {
-        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
-            return Ok(true);
-        }
         match key {
             "timeout" => self.timeout = duration(value)?,
-            "password_file" => self.password = Some(url::secret_file(key, value)?),
-            "password_env" => self.password = Some(secret_env(key, value)?),
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => {
                 self.sentinel_password = Some(url::secret_file(key, value)?);
             }
-            "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
+            "sentinel_password_env" => {
+                let secret = url::secret_env(key, value).map_err(|why| invalid(&why))?;
+                self.sentinel_password = Some(secret);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -200,12 +188,6 @@ pub fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
 }
 
-fn host(text: &str, default_port: u16) -> Result<(String, u16)> {
-    let (host, port) = url::host_and_port(text).map_err(invalid)?;
-    let host = if host.is_empty() { "127.0.0.1" } else { host };
-    Ok((decode(host)?, port.unwrap_or(default_port)))
-}
-
 fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
@@ -220,10 +202,6 @@ pub fn duration(text: &str) -> Result<Duration> {
     url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {
         invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")
     })
-}
-
-fn secret_env(option: &str, variable: &str) -> Result<Secret> {
-    url::secret_env(option, variable).map_err(|why| invalid(&why))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "backend",
     "contract",
     "engine",
+    "calls",
     "in_flight",
     "mod",
     "model",

@@ -19,6 +19,8 @@
 use crate::store::Capabilities;
 use std::time::Duration;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod calls;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;

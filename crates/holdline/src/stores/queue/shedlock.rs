@@ -7,6 +7,7 @@
 //!
 //! What is said to a server is nearly the same for all; a [`Dialect`] has the rest.
 
+use super::calls::{Answer, Row};
 use super::in_flight::InFlight;
 use super::sql::{Fault, SESSION_LOCKS, outcome_unknown};
 use crate::error::{Error, ErrorKind, Result};
@@ -69,15 +70,6 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
 
     /// The same for renewals, with connections that a busy program does not hold up.
     fn background(&self) -> Self;
-}
-
-/// The answer to a statement.
-pub(super) struct Answer {
-    pub(super) rows: Vec<Vec<String>>,
-    /// How many rows it found and wrote.
-    pub(super) changed: u64,
-    /// Whether an earlier attempt may have been carried out, too.
-    pub(super) repeated: bool,
 }
 
 /// The owner of a row is the beginning of `locked_by`: see [`owner`].
@@ -177,15 +169,14 @@ impl<D: Dialect> Shedlock<D> {
     /// The present holder: what `locked_by` says, and for how long.
     async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
         let answer = self.call(line, None, LOOK, &[]).await?;
-        let row = answer.rows.into_iter().next();
-        Ok(row.and_then(|mut row| Some((row.pop()?, left(row.first())))))
+        let row = answer.rows.first();
+        Ok(row.and_then(|row| Some((row.text(1)?.to_owned(), left(row, 0)))))
     }
 }
 
 /// A time in microseconds, as a server says it.
-fn left(text: Option<&String>) -> Duration {
-    let micros: Option<i64> = text.and_then(|text| text.parse().ok());
-    Duration::from_micros(micros.unwrap_or(0).max(0).unsigned_abs())
+fn left(row: &Row, at: usize) -> Duration {
+    Duration::from_micros(row.number::<i64>(at).unwrap_or(0).max(0).unsigned_abs())
 }
 
 /// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
@@ -229,12 +220,11 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
             ("until", D::after(D::NOW, ticket.lease.max(least))),
         ];
         let answer = self.call(line, taker, text, &values).await?;
-        let row = answer.rows.first().map_or(&[][..], Vec::as_slice);
-        let has_it = row.first().is_some_and(|mine| mine == "1");
         Ok(match taker {
             None if answer.changed == 0 => Standing::Lost,
-            Some(_) if !has_it => {
-                let again = left(row.get(1)).clamp(Duration::from_millis(2), PAUSE);
+            Some(_) if answer.number() != Some(1) => {
+                let left = answer.rows.first().map_or(PAUSE, |row| left(row, 1));
+                let again = left.clamp(Duration::from_millis(2), PAUSE);
                 Standing::Waiting { seq: None, again }
             }
             _ => Standing::Admitted(Seq(0)),
@@ -276,10 +266,10 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         let length = prefix.chars().count().to_string();
         let values = [("length", length), ("prefix", D::text(prefix)?)];
         let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
-        let rows = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?.rows;
-        let names = rows.into_iter().flatten().filter_map(|name| Name::new(name).ok());
+        let answer = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?;
+        let mut names = answer.names();
         // A table may take names for equal that are not.
-        let mut names: Vec<Name> = names.filter(|name| name.as_str().starts_with(prefix)).collect();
+        names.retain(|name| name.as_str().starts_with(prefix));
         names.sort();
         Ok(names)
     }

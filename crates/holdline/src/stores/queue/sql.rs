@@ -6,11 +6,10 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "doctor")]
 use crate::findings::Findings;
 use crate::names::Name;
-use crate::store::{Capabilities, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket};
+use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
 use holdline_kernel::Time;
-use holdline_kernel::rule::admitted_prefix;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -40,8 +39,9 @@ pub(super) struct ServerError {
     pub(super) meaning: fn(&ServerError, &str) -> (ErrorKind, String),
 }
 
-/// Serialization failures, deadlocks, a row that changed since it was read.
-const CONFLICTS: [&str; 5] = ["40001", "40P01", "1213", "1020", "3058"];
+/// Serialization failures, deadlocks, a row that changed since it was read, and MySQL's end of a
+/// wait for a row.
+const CONFLICTS: [&str; 7] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572"];
 /// MySQL's ends of a statement from outside: the server shuts down, the statement or its connection
 /// was killed, it took too long. A procedure may have committed by then.
 const INTERRUPTED: [&str; 7] = ["1053", "1077", "1079", "1317", "1927", "1969", "3024"];
@@ -188,15 +188,6 @@ pub(super) fn standing(
         5 => Err(Refusal::Exhausted),
         _ => return None,
     })
-}
-
-/// Says of the places of a snapshot, which are in order, whether they are admitted: by the rule.
-pub(super) fn admit(snapshot: &mut QueueSnapshot) {
-    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
-    let admitted = admitted_prefix(snapshot.capacity, weights);
-    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
-        place.admitted = admitted;
-    }
 }
 
 /// The time limit of a call, as a URL says it; or what is wrong with that.

@@ -3,8 +3,10 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::queue::{shedlock, sql};
+use crate::stores::servers::Url;
 use crate::stores::tls::{self, TlsOptions};
-use crate::stores::url::{self, Secret, join, some};
+use crate::stores::url::{self, Secret, join};
+use std::fmt;
 use std::time::Duration;
 
 /// The server of a store, and the options for using it.
@@ -50,28 +52,22 @@ const KNOWN: &str = "scheme, install, timeout, connections, at_least, found_rows
 impl Config {
     /// Reads what follows the first colon of a URL.
     pub(super) fn read(rest: &str) -> Result<Config> {
-        url::check(rest).map_err(|why| invalid(&why))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let (host, port) = url::host_and_port(host).map_err(invalid)?;
-        if host.contains(',') {
+        let url = Url::read(rest, invalid)?;
+        let [(host, port)] = &url.hosts(3306).map_err(invalid)?[..] else {
             return Err(invalid("has several hosts; give that of the primary"));
-        }
-        let database = decode(path)?;
+        };
+        let database = url::decode(url.path).map_err(invalid)?;
         if database.is_empty() || database.contains(['/', '`', '\0']) {
             return Err(invalid("names no database, as in mysql://HOST/DATABASE"));
         }
         let mut config = Config {
-            host: if host.is_empty() { "127.0.0.1".to_owned() } else { decode(host)? },
-            port: port.unwrap_or(3306),
+            host: host.clone(),
+            port: *port,
             database,
-            user: some(decode(user)?).unwrap_or_else(|| "root".to_owned()),
-            password: some(decode(password)?).map(Secret),
+            user: url.user.unwrap_or_else(|| "root".to_owned()),
+            password: url.password,
             tls: false,
-            tls_options: TlsOptions::default(),
+            tls_options: url.tls_options,
             scheme: Scheme::Table,
             install: false,
             timeout: Duration::from_millis(1500),
@@ -79,9 +75,8 @@ impl Config {
             connections: 1,
             found_rows: false,
         };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(key, &decode(value)?)?;
+        for (key, value) in url.options {
+            config.set(key, &value)?;
         }
         if config.scheme != Scheme::Shedlock && !config.at_least.is_zero() {
             return Err(invalid("has at_least, which only scheme=shedlock has"));
@@ -91,9 +86,6 @@ impl Config {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
-            return Ok(());
-        }
         match key {
             "scheme" => {
                 self.scheme = match value {
@@ -117,29 +109,22 @@ impl Config {
                 _ => return Err(invalid("has a number of connections that is not from 1 to 64")),
             },
             "tls" => self.tls = tls::wanted(value).map_err(invalid)?,
-            "password_file" => self.password = Some(url::secret_file(key, value)?),
-            "password_env" => {
-                let secret = url::secret_env(key, value).map_err(|why| invalid(&why))?;
-                self.password = Some(secret);
-            }
             _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
     }
+}
 
-    /// The URL for messages: without the user, and without options.
-    pub(super) fn address(&self) -> String {
-        format!("mysql://{}/{}", join(&self.host, self.port), self.database)
+/// The URL for messages: without the user, and without options.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mysql://{}/{}", join(&self.host, self.port), self.database)
     }
 }
 
 /// The URL itself is not shown: it may have a password in an unexpected place.
 fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the MySQL store's URL {problem}"))
-}
-
-fn decode(text: &str) -> Result<String> {
-    url::decode(text).map_err(invalid)
 }
 
 #[cfg(test)]
@@ -159,7 +144,7 @@ mod tests {
         assert_eq!((full.port, full.scheme, full.install), (7, Scheme::Named, true));
         assert_eq!((full.timeout, full.connections), (Duration::from_millis(50), 4));
         assert_eq!(full.password, Some(Secret("p@ss".to_owned())));
-        assert_eq!(full.address(), "mysql://[::1]:7/app");
+        assert_eq!(full.to_string(), "mysql://[::1]:7/app");
         assert!(!format!("{full:?}").contains("p@ss"));
     }
 

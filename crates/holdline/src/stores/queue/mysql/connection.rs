@@ -6,35 +6,34 @@
 //! over, the connection is closed: what comes on it later can be no other call's answer.
 
 use super::config::{Config, Scheme};
-use super::errors::{LOCKED, READ_ONLY};
+use super::errors::READ_ONLY;
 use super::text::Statement;
 use super::{opts, shedlock};
-use crate::clock::{self, within};
+use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
+use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, Row};
+use mysql_async::{Conn, Opts, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i64 = 1;
-/// How often a call that met a conflict with another client is made again.
-const CONFLICTS: u32 = 8;
 /// The pauses after failed attempts to connect, during which calls fail at once.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
-    config: Arc<Config>,
-    opts: Opts,
+    pub(super) config: Arc<Config>,
+    pub(super) opts: Opts,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
@@ -59,9 +58,13 @@ impl Connections {
         })
     }
 
-    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict
-    /// and while somebody locks the row, and once if the connection or the statement is ended:
-    /// most often the server has closed an idle connection.
+    /// One more connection to the same, for renewals, which a busy program does not hold up.
+    pub(super) fn background(self: &Arc<Self>) -> Arc<Self> {
+        let one = Connections::new(&self.config, 1, Arc::clone(&self.in_flight));
+        one.map_or_else(|_| Arc::clone(self), Arc::new)
+    }
+
+    /// Runs a statement that may be [repeated](repeat), and returns its answer.
     pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
         self.call_for(None, Statement::text(sql.to_owned())).await
     }
@@ -73,29 +76,7 @@ impl Connections {
         taker: Option<TicketId>,
         statement: Statement,
     ) -> Result<Answer, Fault> {
-        let limit = clock::now().after(self.config.timeout);
-        let (mut conflicts, mut doubt, mut broken) = (0, false, false);
-        loop {
-            if clock::now() >= limit {
-                return Err(Fault::Silence);
-            }
-            let fault = match self.once(taker, &statement, limit).await {
-                Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
-                Err(fault) => fault,
-            };
-            if fault.conflict() && conflicts < CONFLICTS {
-                conflicts += 1;
-                clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
-            } else if fault.is(&LOCKED) {
-                // It has waited for a second; the time limit of the call ends this.
-            } else if fault.ended() && !broken {
-                broken = true;
-                doubt |= fault.in_doubt();
-                self.idle.lock().clear(); // they are as old
-            } else {
-                return Err(fault);
-            }
-        }
+        repeat(self.config.timeout, |limit| self.once(taker, &statement, limit)).await
     }
 
     async fn once(
@@ -104,24 +85,11 @@ impl Connections {
         statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
-        // Most often there is one; the semaphore is never closed.
-        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => match within(limit, Arc::clone(&self.permits).acquire_owned()).await {
-                Some(Ok(permit)) => permit,
-                _ => return Err(Fault::Silence),
-            },
-        };
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         let (connections, statement) = (Arc::clone(self), statement.clone());
         let work = async move {
-            let request = taker.map(|id| connections.in_flight.begin(id));
-            let answer =
-                within(limit, connections.ask(&statement)).await.unwrap_or(Err(Fault::Silence));
-            if let Some(request) = request
-                && !answer.as_ref().is_err_and(Fault::in_doubt)
-            {
-                request.answered();
-            }
+            let asked = answered(limit, connections.ask(&statement));
+            let answer = recorded(&connections.in_flight, taker, asked).await;
             drop(permit);
             answer
         };
@@ -135,10 +103,13 @@ impl Connections {
             None => Owned(Some(self.connect().await?)),
         };
         let answer = conn.run(statement).await;
+        let fault = answer.as_ref().err();
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already, and so has a procedure whose row was locked.
-        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.is(&LOCKED)) {
+        if fault.is_none_or(Fault::conflict) {
             self.idle.lock().extend(conn.0.take());
+        } else if fault.is_some_and(Fault::ended) {
+            self.idle.lock().clear(); // they are as old
         }
         answer
     }
@@ -205,29 +176,24 @@ impl Drop for Owned {
     }
 }
 
-/// The answer to a statement.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// The rows of the first result that has any.
-    pub(super) rows: Vec<Row>,
-    /// The number of rows that the first statement changed.
-    pub(super) changed: u64,
-    /// The id of the row inserted last, which a statement may set to any number.
-    pub(super) insert_id: u64,
-    /// Whether an earlier attempt may have been carried out, too.
-    pub(super) repeated: bool,
-}
-
 /// Runs a statement, or several. All results are read; a procedure's call has two.
 pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     let mut result = conn.query_iter(sql).await?;
     let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
     let mut rows = Vec::new();
     while rows.is_empty() && !result.is_empty() {
-        rows = result.collect().await?;
+        rows = result.collect().await?.into_iter().map(row).collect();
     }
     result.drop_result().await?;
     Ok(Answer { rows, changed, insert_id, repeated: false })
+}
+
+fn row(row: mysql_async::Row) -> Row {
+    let value = |value| match value {
+        Value::Bytes(bytes) => Some(bytes),
+        _ => None, // in the answer to a text there are only nulls beside them
+    };
+    Row(row.unwrap().into_iter().map(value).collect())
 }
 
 /// Runs a statement that is prepared and has no rows in its answer.
@@ -260,33 +226,30 @@ pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
 /// A connection whose session is set and whose server is as it must be.
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    let mut answer = conn.query_iter(format!("{SESSION}{LOOK}")).await.map_err(unsent)?;
-    answer.collect::<Row>().await.map_err(unsent)?;
-    answer.collect::<Row>().await.map_err(unsent)?;
-    let found: Vec<(Option<i64>, i64, bool)> = answer.collect().await.map_err(unsent)?;
-    answer.drop_result().await.map_err(unsent)?;
-    let address = config.address();
-    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{address} {why}")));
+    let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
+    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{config} {why}")));
     let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
-    match found[..] {
-        [(.., true)] => fault(ErrorKind::Unavailable, READ_ONLY),
-        [(Some(0), ..)] => Err(clock_stands_still(&address)),
-        [(_, SCHEMA, _)] => Ok(conn),
-        [(_, version, _)] => refuse(format!(
+    let Some(found) = found.first() else {
+        return refuse(
+            "has an empty table holdline_schema; `holdline schema mysql --install URL` mends it"
+                .to_owned(),
+        );
+    };
+    match (found.number::<u8>(0), found.number(1).unwrap_or(0), found.truth(2)) {
+        (.., Some(true)) => fault(ErrorKind::Unavailable, READ_ONLY),
+        (Some(0), ..) => Err(clock_stands_still(config)),
+        (_, SCHEMA, _) => Ok(conn),
+        (_, version, _) => refuse(format!(
             "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
              `holdline schema mysql --install URL` installs it"
         )),
-        _ => refuse(
-            "has an empty table holdline_schema; `holdline schema mysql --install URL` mends it"
-                .to_owned(),
-        ),
     }
 }
 
 /// The fault of a server whose live clock is not.
-pub(super) fn clock_stands_still(address: &str) -> Fault {
+pub(super) fn clock_stands_still(config: &Config) -> Fault {
     let message = format!(
-        "{address} runs with --sysdate-is-now, so that its clock stands still while a statement \
+        "{config} runs with --sysdate-is-now, so that its clock stands still while a statement \
          waits; start it without that option"
     );
     Fault::Ours(ErrorKind::Unsupported, message)

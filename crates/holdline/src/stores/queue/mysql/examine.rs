@@ -7,6 +7,7 @@ use super::opts;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::stores::queue::calls::Row;
 use crate::stores::queue::sql::{Fault, clock_of, connections};
 use mysql_async::Conn;
 use std::collections::HashMap;
@@ -27,31 +28,27 @@ type Variables = HashMap<String, String>;
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let config = Config::read(rest)?;
     let options = opts::of(&config)?;
-    let address = config.address();
-    findings.about(&address);
+    findings.about(config.to_string());
     let work = async {
         let mut conn = bare(&options).await?;
         let variables = read(&mut conn, VARIABLES).await?;
         let status = read(&mut conn, STATUS).await?;
         examine_server(&config, &variables, &status, findings);
-        let asked = async { ask(&mut conn, CLOCK).await.ok()?.rows.first()?.get(0) };
-        clock_of(&address, asked, findings).await;
+        let asked = async { ask(&mut conn, CLOCK).await.ok()?.number() };
+        clock_of(&config, asked, findings).await;
         Ok(())
     };
     let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
     if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
-        findings.error("reachable", &fault.explain(&address, ""));
+        findings.error("reachable", &fault.explain(&config, ""));
     }
     Ok(())
 }
 
 async fn read(conn: &mut Conn, sql: &str) -> Result<Variables, Fault> {
     let answer = ask(conn, sql).await?;
-    let pairs = answer.rows.into_iter().filter_map(|row| {
-        let (name, value) = mysql_async::from_row_opt::<(String, String)>(row).ok()?;
-        Some((name.to_lowercase(), value))
-    });
-    Ok(pairs.collect())
+    let pair = |row: &Row| Some((row.text(0)?.to_lowercase(), row.text(1)?.to_owned()));
+    Ok(answer.rows.iter().filter_map(pair).collect())
 }
 
 fn examine_server(

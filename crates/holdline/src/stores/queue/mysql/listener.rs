@@ -13,11 +13,11 @@
 //!
 //! There is one while the process waits, and for one wait more.
 
-use super::config::Config;
-use super::connection::{Answer, Connections, Owned, bare};
+use super::connection::{Connections, Owned, bare};
+use super::text;
 use super::watches::Watches;
-use super::{opts, text};
 use crate::clock::{self, within};
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -61,29 +61,23 @@ impl Listener {
     }
 
     /// Starts it, on the caller's runtime, unless it runs or has just failed. Nobody waits for it.
-    pub(super) fn start(
-        &self,
-        config: &Arc<Config>,
-        connections: &Arc<Connections>,
-        watches: &Arc<Watches>,
-    ) {
+    pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
         if task.as_ref().is_some_and(|task| !task.is_finished())
             || clock::now() < self.starts.lock().next
         {
             return;
         }
-        let (config, number) = (Arc::clone(config), self.number);
+        let (number, starts) = (self.number, Arc::clone(&self.starts));
         let (connections, watches) = (Arc::clone(connections), Arc::clone(watches));
-        let starts = Arc::clone(&self.starts);
         let work = async move {
-            let ended = listen(&config, number, &connections, &watches, &starts).await;
+            let ended = listen(number, &connections, &watches, &starts).await;
             watches.untold();
             if let Err(fault) = ended {
                 let mut starts = starts.lock();
                 starts.next = clock::now().after(PAUSES.pause(starts.failures, fastrand::u64(..)));
                 starts.failures = starts.failures.saturating_add(1);
-                tracing::debug!(error = %fault.explain(&config.address(), ""), "no notices");
+                tracing::debug!(error = %fault.explain(&connections.config, ""), "no notices");
             }
         };
         *task = Some(tokio::spawn(work).abort_handle());
@@ -100,15 +94,13 @@ impl Drop for Listener {
 
 /// Listens until nobody has waited for the time of a wait.
 async fn listen(
-    config: &Config,
     number: u64,
     connections: &Arc<Connections>,
     watches: &Watches,
     starts: &Mutex<Starts>,
 ) -> Result<(), Fault> {
-    let limit = || clock::now().after(config.timeout);
-    let options = opts::of(config)?;
-    let conn = within(limit(), bare(&options)).await.unwrap_or(Err(Fault::Silence))?;
+    let limit = || clock::now().after(connections.config.timeout);
+    let conn = within(limit(), bare(&connections.opts)).await.unwrap_or(Err(Fault::Silence))?;
     let listen = text::listen(number, conn.id());
     let mut conn = Owned(Some(conn));
     let why = match first(within(limit(), conn.ask(&listen)).await)? {
@@ -162,6 +154,5 @@ enum News {
 
 /// The number in an answer, or none if it is NULL.
 fn first(answer: Option<Result<Answer, Fault>>) -> Result<Option<i64>, Fault> {
-    let Answer { rows, .. } = answer.unwrap_or(Err(Fault::Silence))?;
-    Ok(rows.first().and_then(|row| row.get::<Option<i64>, _>(0)).flatten())
+    Ok(answer.unwrap_or(Err(Fault::Silence))?.number())
 }

@@ -1,13 +1,14 @@
 //! The procedures against the kernel's line, on the servers of the environment.
 
 use super::config::Config;
-use super::connection::{Answer, ask, bare, run as run_prepared};
+use super::connection::{ask, bare, run as run_prepared};
 use super::text::{self, NOW, Statement};
 use super::{opts, schema};
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
-use mysql_async::{Conn, Row};
+use mysql_async::Conn;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -109,7 +110,7 @@ impl Subject for Server {
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
         let rows = self.run(now, &text::look(&self.line));
-        (text::snapshot(rows).expect("an answer that makes sense"), Woken::new())
+        (snapshot(&rows).expect("an answer that makes sense"), Woken::new())
     }
 }
 

@@ -34,18 +34,17 @@ mod tls {
     /// The options with TLS: the authorities of the URL, or else the system's.
     pub(super) fn on(config: &Config, builder: OptsBuilder) -> Result<Opts, Error> {
         crate::stores::tls_provider::choose();
-        let address = config.address();
         let options = &config.tls_options;
         let roots = if let Some(pem) = &options.ca {
-            vec![pem.read("CA certificate", &address)?.into()]
+            vec![pem.read("CA certificate", config)?.into()]
         } else {
             let system = rustls_native_certs::load_native_certs().certs;
             system.into_iter().map(|cert| cert.as_ref().to_vec().into()).collect()
         };
         let identity = match (&options.cert, &options.key) {
             (Some(cert), Some(key)) => Some(ClientIdentity::new(
-                cert.read("certificate", &address)?.into(),
-                key.read("key", &address)?.into(),
+                cert.read("certificate", config)?.into(),
+                key.read("key", config)?.into(),
             )),
             _ => None,
         };

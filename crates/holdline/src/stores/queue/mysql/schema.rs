@@ -1,7 +1,7 @@
 //! The tables and procedures: their text, and their installation.
 
 use super::config::{Config, Scheme};
-use super::connection::{Answer, ask, bare, connect};
+use super::connection::{ask, bare, connect};
 use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
@@ -34,7 +34,6 @@ pub(crate) async fn install(url: &str) -> Result<()> {
 }
 
 pub(super) async fn install_at(config: &Config) -> Result<()> {
-    let address = config.address();
     let options = opts::of(config)?;
     let work = async {
         let mut conn = bare(&options).await?;
@@ -51,21 +50,19 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
         }
         Ok::<_, Fault>(())
     };
-    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&address, ""))
+    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(config, ""))
 }
 
 /// See [`sweep`](crate::schema::sweep).
 pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     let (_, rest) = url.split_once(':').unwrap_or_default();
     let config = Config::read(rest)?;
-    let address = config.address();
     let options = opts::of(&config)?;
     let work = async {
         let mut conn = connect(&options, &config).await?;
-        let Answer { rows, .. } = ask(&mut conn, &text::sweep(idle)).await?;
-        Ok::<_, Fault>(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
+        Ok::<_, Fault>(ask(&mut conn, &text::sweep(idle)).await?.number().unwrap_or(0))
     };
-    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&address, ""))
+    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&config, ""))
 }
 
 /// The statements of a text with `DELIMITER` lines, which are the client program's own.

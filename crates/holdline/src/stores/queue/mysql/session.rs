@@ -14,7 +14,7 @@
 //! takes it back.
 
 use super::config::{Config, Scheme};
-use super::connection::{Answer, Connections, ask, connect};
+use super::connection::{Connections, ask, connect};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
 use super::{opts, text};
@@ -22,6 +22,7 @@ use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, EVICTION_TIME, QueueSnapshot, Seq, TicketId};
+use crate::stores::queue::calls::{Answer, snapshot};
 use crate::stores::queue::sessions::{Answer as Answered, Asked, Dialect, Held, Lock};
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, invalid_reply, outcome_unknown};
 use crate::stores::runtime::Background;
@@ -100,7 +101,7 @@ impl Sessions {
             let mut link = watched(&self.opts, &self.config).await?;
             link.conn.ask(SESSION).await?;
             let named = link.conn.ask(&text::name_session(link.session)).await?;
-            if named.rows.first().and_then(|row| row.get(0)) != Some(Some(1_u8)) {
+            if named.number() != Some(1) {
                 return Err(Fault::Silence);
             }
             link
@@ -110,15 +111,9 @@ impl Sessions {
             let (take, mine) = (text::get_lock(line), text::is_mine(line));
             let sql =
                 format!("{take}; SET SESSION wait_timeout = IF(({mine}) <=> 1, {lease}, {IDLE})");
-            return match conn
-                .ask(&sql)
-                .await?
-                .rows
-                .first()
-                .and_then(|row| row.get::<Option<u8>, _>(0))
-            {
-                Some(Some(1)) => Ok(Some(link)),
-                Some(Some(0)) => {
+            return match conn.ask(&sql).await?.number() {
+                Some(1) => Ok(Some(link)),
+                Some(0) => {
                     self.spare(link);
                     Ok(None)
                 }
@@ -166,7 +161,7 @@ impl Sessions {
 
     /// Ends the session of this answer, if there is one in it.
     async fn end(&self, answer: &Answer) -> Answered<()> {
-        let Some(session) = answer.rows.first().and_then(|row| row.get(0)) else { return Ok(()) };
+        let Some(session) = answer.number() else { return Ok(()) };
         match self.records.call(&text::end_session(session)).await {
             Err(fault) if fault.is(&["1094"]) => Ok(()), // it has ended
             ended => ended.map(drop),
@@ -192,7 +187,7 @@ impl Dialect for Sessions {
         self.records.call("SELECT 1").await?; // the version of the tables
         let mut conn = connect(&self.opts, &self.config).await?;
         let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
-        let direct: Option<u8> = ask(&mut conn, &mine).await?.rows.first().and_then(|r| r.get(0));
+        let direct = ask(&mut conn, &mine).await?.number();
         let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                    ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
         let spread = !ask(&mut conn, sql).await?.rows.is_empty();
@@ -243,7 +238,7 @@ impl Dialect for Sessions {
         let sql = format!("{mine}; SET SESSION wait_timeout = {}", seconds(asked.ticket.lease));
         // Given as long as the lease lasts: a connection in the middle of an answer is of no use.
         let answer = answered(held.until, held.hold.conn.ask(&sql)).await;
-        let mine = answer.is_ok_and(|it| it.rows.first().and_then(|row| row.get(0)) == Some(1_u8));
+        let mine = answer.is_ok_and(|answer| answer.number() == Some(1));
         let renew = text::renew_session(&lock.line, &asked.ticket, &asked.note, held.seq);
         Ok(mine && self.records.call(&renew).await?.changed > 0)
     }
@@ -281,18 +276,16 @@ impl Dialect for Sessions {
         let disown = text::disown(&lock.line, id, note, EVICTION_TIME);
         let answer = self.records.call(&disown).await?;
         self.end(&found).await?;
-        let token: Option<u64> = answer.rows.first().and_then(|row| row.get(0));
-        Ok(token.filter(|token| *token > 0).map(Seq))
+        Ok(answer.number().filter(|token| *token > 0).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answered<QueueSnapshot> {
         let answer = self.records.call(&text::look_session(&lock.line)).await?;
-        text::snapshot(answer.rows).ok_or_else(|| invalid_reply(self, &lock.line).into())
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, &lock.line).into())
     }
 
     async fn list(&self, prefix: &str) -> Answered<Vec<Name>> {
-        let answer = self.records.call(&text::list_sessions(prefix)).await?;
-        Ok(answer.rows.into_iter().filter_map(text::name).collect())
+        Ok(self.records.call(&text::list_sessions(prefix)).await?.names())
     }
 
     fn pause(&self) -> Duration {
@@ -306,6 +299,6 @@ impl Dialect for Sessions {
 
 impl fmt::Display for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.config.address())
+        self.config.fmt(f)
     }
 }

@@ -10,20 +10,18 @@ use super::errors::READ_ONLY;
 use super::text::{Statement, hex};
 use crate::error::{ErrorKind, Result};
 use crate::store::TicketId;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::shedlock::{Answer, Dialect, unusable};
+use crate::stores::queue::shedlock::{Dialect, unusable};
 use crate::stores::queue::sql::{Fault, micros};
-use mysql_async::{Conn, Opts, Row, Value};
+use mysql_async::{Conn, Opts};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// ShedLock's table in a database, and the connections to it.
 #[derive(Clone)]
-pub(super) struct Rows {
-    config: Arc<Config>,
-    connections: Arc<Connections>,
-}
+pub(super) struct Rows(Arc<Connections>);
 
 /// With more room for names than ShedLock says, which are compared as they are, and with times that
 /// do not depend on time zones.
@@ -50,8 +48,8 @@ impl Rows {
         // A renewal counts, also if it changes nothing.
         let config = Arc::new(Config { found_rows: true, ..config });
         let connections = Connections::new(&config, config.connections, Arc::default())?;
-        let rows = Rows { config, connections: Arc::new(connections) };
-        let opened = rows.connections.call("SELECT 1").await;
+        let rows = Rows(Arc::new(connections));
+        let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)
     }
@@ -61,20 +59,17 @@ impl Rows {
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = bare(opts).await?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
-    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows.pop();
-    let found: Option<(i64, bool, String, Option<String>)> =
-        found.and_then(|row| mysql_async::from_row_opt(row).ok());
-    let address = config.address();
-    let unusable = |what| Err(unusable("shedlock", &address, what));
-    let Some((live, read_only, zone, column)) = found else { return unusable(None) };
-    if read_only {
-        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{address} {READ_ONLY}")));
+    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows;
+    let found = found.first().cloned().unwrap_or_default();
+    let unusable = |what| Err(unusable("shedlock", config, what));
+    if found.truth(1) == Some(true) {
+        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{config} {READ_ONLY}")));
     }
-    if live == 0 {
-        return Err(super::connection::clock_stands_still(&address));
+    if found.number(0) == Some(0) {
+        return Err(super::connection::clock_stands_still(config));
     }
-    let Some(column) = column else { return unusable(None) };
-    let (kind, digits) = column.split_once('(').unwrap_or((&column, "0)"));
+    let (Some(zone), Some(column)) = (found.text(2), found.text(3)) else { return unusable(None) };
+    let (kind, digits) = column.split_once('(').unwrap_or((column, "0)"));
     if !["datetime", "timestamp"].contains(&kind) || digits < "3)" {
         let what = format!(
             "has times of the type {column}; change both to DATETIME(3) or TIMESTAMP(3), as \
@@ -82,7 +77,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
         );
         return unusable(Some(&what));
     }
-    if kind == "timestamp" && !["UTC", "Etc/UTC", "+00:00"].contains(&&*zone) {
+    if kind == "timestamp" && !["UTC", "Etc/UTC", "+00:00"].contains(&zone) {
         let what = format!(
             "has times of the type {column}, and the server's time zone is {zone}: sessions \
              disagree about such times unless it is UTC; change both to DATETIME(3) while nothing \
@@ -126,37 +121,24 @@ impl Dialect for Rows {
     }
 
     fn at_least(&self) -> Duration {
-        self.config.at_least
+        self.0.config.at_least
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        let answer = self.connections.call_for(taker, Statement::text(sql.to_owned())).await?;
-        let text = |value| match value {
-            Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            _ => String::new(), // there are no others in the answer to a text
-        };
-        let row = |row: Row| row.unwrap().into_iter().map(text).collect();
-        Ok(Answer {
-            rows: answer.rows.into_iter().map(row).collect(),
-            changed: answer.changed,
-            repeated: answer.repeated,
-        })
+        self.0.call_for(taker, Statement::text(sql.to_owned())).await
     }
 
     fn in_flight(&self) -> &InFlight {
-        &self.connections.in_flight
+        &self.0.in_flight
     }
 
     fn background(&self) -> Self {
-        let in_flight = Arc::clone(&self.connections.in_flight);
-        let connections = Connections::new(&self.config, 1, in_flight);
-        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
-        Rows { config: Arc::clone(&self.config), connections }
+        Rows(self.0.background())
     }
 }
 
 impl fmt::Display for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.config.address())
+        self.0.config.fmt(f)
     }
 }

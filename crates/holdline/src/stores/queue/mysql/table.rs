@@ -11,7 +11,7 @@
 //! procedure is called.
 
 use super::config::Config;
-use super::connection::{Answer, Connections};
+use super::connection::Connections;
 use super::listener::Listener;
 use super::text::{self, Statement};
 use super::watches::Watches;
@@ -21,11 +21,12 @@ use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Seq, Standing, Ticket,
     TicketId, refuse,
 };
+use crate::stores::queue::calls::{Answer, snapshot};
 use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// For how long a ticket that has left is barred, if a request of its is on its way.
@@ -40,12 +41,9 @@ pub(super) struct Table {
 
 /// What all handles of a store share.
 struct Shared {
-    config: Arc<Config>,
-    address: String,
     watches: Arc<Watches>,
     listener: Listener,
     busy: Busy,
-    loss_hint: OnceLock<LossHint>,
 }
 
 impl Table {
@@ -53,12 +51,9 @@ impl Table {
         let config = Arc::new(config);
         let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
         let shared = Arc::new(Shared {
-            address: config.address(),
             listener: Listener::default(),
-            config,
             watches: Arc::default(),
             busy: Busy::default(),
-            loss_hint: OnceLock::new(),
         });
         let table = Table { shared, connections };
         table.call("SELECT 1").await?;
@@ -66,7 +61,7 @@ impl Table {
     }
 
     async fn call(&self, sql: &str) -> Result<Answer> {
-        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address, ""))
+        self.connections.call(sql).await.map_err(|fault| fault.explain(self, ""))
     }
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
@@ -112,13 +107,13 @@ impl AsyncStore for Table {
         };
         let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
         let answer = self.step(quick, full, taker).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
-        let (standing, woken) = text::standing(ticket, how, &answer.rows)
-            .ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (standing, woken) =
+            text::standing(ticket, how, &answer.rows).ok_or_else(|| invalid_reply(self, line))?;
         if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
             busy.add(line);
         }
@@ -137,12 +132,11 @@ impl AsyncStore for Table {
         let listener = self.shared.listener.number();
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
         let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
             return Ok(true);
         }
-        let (left, woken) =
-            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (left, woken) = text::left(&answer.rows).ok_or_else(|| invalid_reply(self, line))?;
         // Somebody waits, or nobody does any more.
         if woken.is_empty() {
             busy.remove(line);
@@ -154,7 +148,7 @@ impl AsyncStore for Table {
             in_flight.forget(id);
         }
         match left {
-            0 if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            0 if answer.repeated => Err(outcome_unknown(self, line)),
             left => Ok(left > 0),
         }
     }
@@ -162,39 +156,30 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = text::evict(line, id, note, EVICTION_TIME);
         let Answer { rows, repeated, .. } = self.call(&sql).await?;
-        let (token, woken) =
-            text::left(&rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
+        let (token, woken) = text::left(&rows).ok_or_else(|| invalid_reply(self, line))?;
         let watches = &self.shared.watches;
         watches.admit(&woken);
         if token == 0 {
-            return if repeated {
-                Err(outcome_unknown(&self.shared.address, line))
-            } else {
-                Ok(None)
-            };
+            return if repeated { Err(outcome_unknown(self, line)) } else { Ok(None) };
         }
-        watches.wake(id);
-        if let Some(hint) = self.shared.loss_hint.get() {
-            hint(id);
-        }
+        watches.evicted(id);
         Ok(Some(Seq(token)))
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let Answer { rows, .. } = self.call(&text::look(line)).await?;
-        text::snapshot(rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
+        let answer = self.call(&text::look(line)).await?;
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let Answer { rows, .. } = self.call(&text::list(prefix)).await?;
-        Ok(rows.into_iter().filter_map(text::name).collect())
+        Ok(self.call(&text::list(prefix)).await?.names())
     }
 
     /// Waits for a wake-up. Meanwhile the waiters of this process look at the server together.
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
-        self.shared.listener.start(&self.shared.config, &self.connections, watches);
+        self.shared.listener.start(&self.connections, watches);
         loop {
             tokio::select! {
                 biased;
@@ -208,7 +193,7 @@ impl AsyncStore for Table {
                 // is one at a time, and it ends with the time limit of a call.
                 tokio::spawn(async move {
                     let answer = connections.call(&text::fronts(&look)).await;
-                    let fronts = answer.map(|answer| text::front_rows(answer.rows));
+                    let fronts = answer.map(|answer| text::front_rows(&answer.rows));
                     shared.watches.end_look(&fronts.unwrap_or_default());
                 });
             }
@@ -220,24 +205,27 @@ impl AsyncStore for Table {
     }
 
     fn background_handle(&self) -> Self {
-        let in_flight = Arc::clone(&self.connections.in_flight);
-        let connections = Connections::new(&self.shared.config, 1, in_flight);
-        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
-        Table { shared: Arc::clone(&self.shared), connections }
+        Table { shared: Arc::clone(&self.shared), connections: self.connections.background() }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.set(loss_hint);
+        self.shared.watches.waiters().loss.set(loss_hint);
     }
 
     fn address(&self) -> String {
-        self.shared.address.clone()
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connections.config.fmt(f)
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shared.address)
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -3,13 +3,10 @@
 //! Texts are written as hexadecimal digits, so that nothing in them can be taken for SQL.
 
 use crate::names::Name;
-use crate::store::{
-    EVICTIONS_KEPT, Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket,
-    TicketId,
-};
+use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::calls::Row;
 use crate::stores::queue::sql::{self, micros, number_of};
-use mysql_async::prelude::FromRow;
-use mysql_async::{Row, Value};
+use mysql_async::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -183,12 +180,20 @@ pub(super) fn sweep(idle: Duration) -> String {
 pub(super) fn look(line: &Name) -> String {
     let line = hex(line.as_str().as_bytes());
     format!(
-        "SELECT 0, capacity, seq, id, weight, expires - {NOW}, note FROM holdline_line \
+        "SELECT 0, seq, id, weight, expires - {NOW}, capacity, note FROM holdline_line \
          WHERE name = {line} AND places > 0 \
-         UNION ALL SELECT 1, 0, seq, id, weight, expires - {NOW}, note FROM holdline_place \
-         WHERE line = {line} \
-         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
-         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+         UNION ALL SELECT 0, seq, id, weight, expires - {NOW}, 0, note FROM holdline_place \
+         WHERE line = {line} {}",
+        and_evicted(&line)
+    )
+}
+
+/// The rest of a look at a line.
+fn and_evicted(line: &str) -> String {
+    format!(
+        "UNION ALL (SELECT 1, n, id, 0, 0, 0, note FROM holdline_evicted \
+         WHERE line = {line} AND until > {NOW} ORDER BY n DESC LIMIT {EVICTIONS_KEPT}) \
+         ORDER BY 1, 2"
     )
 }
 
@@ -320,10 +325,9 @@ pub(super) fn forget(line: &Name, id: TicketId) -> String {
 pub(super) fn look_session(line: &Name) -> String {
     let line = hex(line.as_str().as_bytes());
     format!(
-        "SELECT 0, 1, last, id, 1, expires - {NOW}, note FROM holdline_session \
-         WHERE name = {line} AND expires > 0 \
-         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
-         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+        "SELECT 0, last, id, 1, expires - {NOW}, 1, note FROM holdline_session \
+         WHERE name = {line} AND expires > 0 {}",
+        and_evicted(&line)
     )
 }
 
@@ -355,14 +359,12 @@ pub(super) struct Front {
 }
 
 /// Decodes the answer to [`fronts`].
-pub(super) fn front_rows(rows: Vec<Row>) -> HashMap<Vec<u8>, Front> {
-    let row = |row| {
-        let columns = <(Vec<u8>, u64, Option<Vec<u8>>, u64)>::from_row_opt(row).ok()?;
-        let (name, waits, id, seq) = columns;
-        let id = id.and_then(|id| Some(TicketId(u128::from_be_bytes(id.try_into().ok()?))));
-        Some((name, Front { waits: Seq(waits), first: id.map(|id| (id, Seq(seq))) }))
+pub(super) fn front_rows(rows: &[Row]) -> HashMap<Vec<u8>, Front> {
+    let row = |row: &Row| {
+        let first = row.id(2).zip(row.number(3).map(Seq));
+        Some((row.bytes(0)?.to_vec(), Front { waits: Seq(row.number(1)?), first }))
     };
-    rows.into_iter().filter_map(row).collect()
+    rows.iter().filter_map(row).collect()
 }
 
 /// Those that were admitted: their tickets and places.
@@ -385,53 +387,18 @@ pub(super) fn standing(
     how: Enter,
     rows: &[Row],
 ) -> Option<(Result<Standing, Refusal>, Woken)> {
-    let row = rows.first()?.clone();
-    let (answer, seq, wait, bytes) = <(i64, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
+    let row = rows.first()?;
+    let (answer, seq) = (row.number(0)?, row.number(1));
     if matches!((how, answer), (Enter::Keep(kept), 0) if Some(kept.0) != seq) {
         return None;
     }
-    let wait = u64::try_from(wait).ok().map(Duration::from_micros);
+    let wait = row.number(2).map(Duration::from_micros);
     let standing = sql::standing(ticket, answer, seq, wait)?;
-    Some((standing, woken(&bytes)?))
+    Some((standing, woken(row.bytes(3)?)?))
 }
 
 /// Decodes the answer to a departure or an eviction: a number, and those that were admitted.
 pub(super) fn left(rows: &[Row]) -> Option<(u64, Woken)> {
-    let (number, bytes) = <(u64, Vec<u8>)>::from_row_opt(rows.first()?.clone()).ok()?;
-    Some((number, woken(&bytes)?))
-}
-
-pub(super) fn name(row: Row) -> Option<Name> {
-    let (name,) = <(Vec<u8>,)>::from_row_opt(row).ok()?;
-    Name::new(String::from_utf8(name).ok()?).ok()
-}
-
-/// Decodes the answer to [`look`]. Lapsed places are left out; the rule says which are admitted.
-pub(super) fn snapshot(rows: Vec<Row>) -> Option<QueueSnapshot> {
-    type Columns = (u8, u32, u64, Vec<u8>, u32, i64, Vec<u8>);
-    let mut snapshot = QueueSnapshot::default();
-    let mut evictions = Vec::new();
-    for row in rows {
-        let (kind, capacity, seq, id, weight, left, note) = Columns::from_row_opt(row).ok()?;
-        let id = TicketId(u128::from_be_bytes(id.try_into().ok()?));
-        let note = String::from_utf8_lossy(&note).into();
-        snapshot.capacity = snapshot.capacity.max(capacity);
-        let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) else { continue };
-        if kind == 2 {
-            evictions.push((seq, Eviction { id, note }));
-            continue;
-        }
-        let expires_in = Duration::from_micros(left);
-        let seq = Seq(seq);
-        let entry = QueueEntry { id, seq, weight, admitted: false, expires_in, note };
-        snapshot.places.push(entry);
-    }
-    evictions.sort_by_key(|(n, _)| *n);
-    snapshot.evictions = evictions.into_iter().map(|(_, eviction)| eviction).collect();
-    snapshot.places.sort_by_key(|place| place.seq);
-    sql::admit(&mut snapshot);
-    if snapshot.places.is_empty() {
-        snapshot.capacity = 0;
-    }
-    Some(snapshot)
+    let row = rows.first()?;
+    Some((row.number(0)?, woken(row.bytes(1)?)?))
 }

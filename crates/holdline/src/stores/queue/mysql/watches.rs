@@ -94,11 +94,10 @@ impl Watches {
         }
     }
 
-    /// Wakes a ticket of this process: something has happened to it.
-    pub(super) fn wake(&self, id: TicketId) {
-        if self.state.lock().waiting.remove(&id).is_some() {
-            self.waiters.wake(id);
-        }
+    /// Wakes the waiter of a ticket that was evicted, and hints that it is gone if it held.
+    pub(super) fn evicted(&self, id: TicketId) {
+        self.forget(id);
+        self.waiters.evicted(id);
     }
 
     /// Has this ticket looked for until the answer is dropped.

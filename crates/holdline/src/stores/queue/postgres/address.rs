@@ -10,9 +10,9 @@
 use super::keys::KeyScheme;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::queue::{shedlock, sql};
+use crate::stores::servers::Url;
 use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, some};
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,19 +91,14 @@ impl Address {
 
     /// Reads what follows the colon of the URL.
     pub(super) fn read(rest: &str) -> Result<Address> {
-        url::check(rest).map_err(|why| invalid(&why))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
-        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let url = Url::read(rest, invalid)?;
         let mut address = Address {
-            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
-            database: some(decode(database)?),
-            user: some(decode(user)?),
-            password: some(decode(password)?).map(Secret),
+            hosts: url.hosts(5432).map_err(invalid)?,
+            database: some(url::decode(url.path).map_err(invalid)?),
+            user: url.user,
+            password: url.password,
             tls: false,
-            tls_options: TlsOptions::default(),
+            tls_options: url.tls_options,
             scheme: Scheme::Table,
             schema: "holdline".to_owned(),
             install: false,
@@ -112,16 +107,16 @@ impl Address {
             at_least: Duration::ZERO,
             timeout: Duration::from_millis(1500),
         };
-        let (mut seen, mut keys) = (HashSet::new(), None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            seen.insert(key);
+        let has = |option| url.options.iter().any(|(key, _)| *key == option);
+        let (has_schema, has_at_least) = (has("schema"), has("at_least"));
+        let mut keys = None;
+        for (key, value) in url.options {
             if key == "keys" {
                 let why = "has keys that are not known; see the guide for PostgreSQL";
-                keys = Some(KeyScheme::named(value).ok_or_else(|| invalid(why))?);
-                continue;
+                keys = Some(KeyScheme::named(&value).ok_or_else(|| invalid(why))?);
+            } else {
+                address.set(key, &value)?;
             }
-            address.set(key, &decode(value)?)?;
         }
         match (keys, &mut address.scheme) {
             (Some(keys), Scheme::Advisory(used)) => *used = keys,
@@ -129,10 +124,10 @@ impl Address {
             (None, _) => {}
         }
         if address.scheme == Scheme::Shedlock {
-            if !seen.contains("schema") {
+            if !has_schema {
                 "public".clone_into(&mut address.schema);
             }
-        } else if seen.contains("at_least") {
+        } else if has_at_least {
             return Err(invalid("has at_least, which only scheme=shedlock has"));
         }
         address.check()?;
@@ -140,9 +135,6 @@ impl Address {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
-            return Ok(());
-        }
         match key {
             "scheme" => {
                 let found = SCHEMES.iter().find(|(name, _)| *name == value);
@@ -162,11 +154,6 @@ impl Address {
             "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
             "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
             "sslmode" => self.tls = ssl_mode(value)?,
-            "password_file" => self.password = Some(url::secret_file(key, value)?),
-            "password_env" => {
-                let secret = url::secret_env(key, value).map_err(|why| invalid(&why))?;
-                self.password = Some(secret);
-            }
             _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
@@ -238,15 +225,6 @@ pub(super) fn schema_name(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-fn host(text: &str) -> Result<(String, u16)> {
-    let (host, port) = url::host_and_port(text).map_err(invalid)?;
-    let host = decode(if host.is_empty() { "127.0.0.1" } else { host })?;
-    if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(invalid("has a host that is no host"));
-    }
-    Ok((host, port.unwrap_or(5432)))
-}
-
 fn listen(value: &str) -> Result<Listen> {
     match value {
         "off" => return Ok(Listen::Off),
@@ -270,10 +248,6 @@ fn ssl_mode(value: &str) -> Result<bool> {
              same here: certificate and name are verified)",
         )),
     }
-}
-
-fn decode(text: &str) -> Result<String> {
-    url::decode(text).map_err(invalid)
 }
 
 /// The URL is not shown: it may hold a password.

@@ -10,9 +10,10 @@
 
 use super::address::{Address, Scheme};
 use super::session::Session;
-use super::{schema, shedlock};
+use super::{encode, schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
+use crate::stores::queue::calls::{Answer, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Finished;
@@ -22,30 +23,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
-
-/// The answer to a call.
-#[derive(Default)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<Row>,
-    /// How many rows the statement wrote, or else read.
-    pub(super) changed: u64,
-    /// Whether an earlier attempt may have been carried out too.
-    pub(super) repeated: bool,
-}
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The first and the longest pause before a call that met another transaction is sent again.
-const SHORT_PAUSE: Duration = Duration::from_millis(1);
-const LONG_PAUSE: Duration = Duration::from_millis(50);
-
 /// The first and the longest pause between failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
-    address: Arc<Address>,
+    pub(super) address: Arc<Address>,
     slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,
@@ -84,8 +70,8 @@ impl Connection {
         }
     }
 
-    /// Runs one statement, which has its parameters in it and may be repeated: one round trip. It
-    /// is sent once more if the connection breaks; most often the server has closed an idle one.
+    /// Runs one statement, which has its parameters in it and may be [repeated](repeat): one round
+    /// trip.
     ///
     /// `taker` is the ticket that may take a place by it. It is in flight from when the statement
     /// is sent until it is answered, also if the caller has given up by then.
@@ -95,47 +81,18 @@ impl Connection {
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
     pub(super) async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        match self.ask(taker, sql).await {
-            Err(fault) if fault.ended() => {
-                let answer = self.ask(taker, sql).await?;
-                Ok(Answer { repeated: fault.in_doubt(), ..answer })
-            }
-            other => other,
-        }
+        repeat(self.address.timeout, |limit| self.ask(taker, sql, limit)).await
     }
 
-    /// Sends a statement within the time limit, and again if it met another transaction.
-    async fn ask(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        let limit = clock::now().after(self.address.timeout);
-        let talk = async {
-            let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
-            let mut collisions = 0;
-            loop {
-                match self.ask_once(taker, sql).await {
-                    Err(fault) if fault.conflict() => {
-                        clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
-                        collisions += 1;
-                    }
-                    other => return other,
-                }
-            }
-        };
-        answered(limit, talk).await
-    }
-
-    async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
+    async fn ask(&self, taker: Option<TicketId>, sql: &str, limit: Time) -> Result<Answer, Fault> {
         let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
-        let limit = clock::now().after(self.address.timeout);
         let in_flight = Arc::clone(&self.in_flight);
         let mut work = Finished::new(async move {
-            let request = taker.map(|id| in_flight.begin(id));
-            let reply = answered(limit, own.client.simple_query(&sql)).await;
+            let asked = answered(limit, own.client.simple_query(&sql));
+            let reply = recorded(&in_flight, taker, asked).await;
             if !reply.as_ref().is_err_and(Fault::silent) {
                 in_slot(&slot, &own, |slot| slot.silent = None);
-            }
-            if let Some(request) = request.filter(|_| !reply.as_ref().is_err_and(Fault::in_doubt)) {
-                request.answered();
             }
             drop(permit);
             reply
@@ -148,15 +105,7 @@ impl Connection {
         if reply.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
-        let mut answer = Answer::default();
-        for message in reply? {
-            match message {
-                SimpleQueryMessage::Row(row) => answer.rows.push(row),
-                SimpleQueryMessage::CommandComplete(count) => answer.changed = count,
-                _ => {}
-            }
-        }
-        Ok(answer)
+        reply.map(encode::answer)
     }
 
     /// The present connection, and the right to one of the calls without a reply on it. Calls that

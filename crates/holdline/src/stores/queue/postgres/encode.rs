@@ -8,12 +8,12 @@
 //! prepared. (Seen with PgBouncer 1.18; newer ones count such calls in the same way.)
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::store::{Refusal, Standing, Ticket, TicketId};
+use crate::stores::queue::calls::{Answer, Row};
 use crate::stores::queue::sql;
 use std::fmt::Write;
-use std::str::FromStr;
 use std::time::Duration;
-use tokio_postgres::SimpleQueryRow as Row;
+use tokio_postgres::SimpleQueryMessage;
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug)]
@@ -75,30 +75,26 @@ fn push_text(sql: &mut String, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A value of a row; none if it is null or makes no sense.
-pub(super) fn value<T: FromStr>(row: &Row, at: usize) -> Option<T> {
-    row.try_get(at).ok()??.parse().ok()
-}
-
-/// The same of a boolean.
-pub(super) fn truth(row: &Row, at: usize) -> Option<bool> {
-    match row.try_get(at).ok()?? {
-        "t" => Some(true),
-        "f" => Some(false),
-        _ => None,
+/// The answer in these messages.
+pub(super) fn answer(messages: Vec<SimpleQueryMessage>) -> Answer {
+    let mut answer = Answer::default();
+    for message in messages {
+        match message {
+            SimpleQueryMessage::Row(row) => {
+                let value = |at| Some(row.try_get(at).ok()??.as_bytes().to_vec());
+                answer.rows.push(Row((0..row.len()).map(value).collect()));
+            }
+            SimpleQueryMessage::CommandComplete(count) => answer.changed = count,
+            _ => {}
+        }
     }
+    answer
 }
 
 /// The numbers of an array.
 pub(super) fn numbers(row: &Row, at: usize) -> Option<Vec<i64>> {
-    let text = row.try_get(at).ok()??;
-    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    let inner = row.text(at)?.strip_prefix('{')?.strip_suffix('}')?;
     inner.split(',').map(|number| number.parse().ok()).collect()
-}
-
-/// The ticket that a uuid stands for.
-pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
-    uuid.replace('-', "").parse().ok()
 }
 
 /// The shortest and the longest pause of the first waiter that polls.
@@ -124,31 +120,6 @@ pub(super) fn standing(
     sql::standing(ticket, number(0)?, seq, wait)
 }
 
-/// Decodes the result of `look`; none if it makes no sense. The rule says which places are
-/// admitted.
-pub(super) fn snapshot(rows: &[Row]) -> Option<QueueSnapshot> {
-    let mut snapshot = QueueSnapshot::default();
-    for row in rows {
-        let (id, note) = (id_of(row.try_get(2).ok()??)?, row.try_get(6).ok()??);
-        if truth(row, 0)? {
-            snapshot.evictions.push(Eviction { id, note: note.into() });
-            continue;
-        }
-        let number = |at| value::<i64>(row, at);
-        snapshot.capacity = number(5)? as u32;
-        snapshot.places.push(QueueEntry {
-            id,
-            seq: Seq(number(1)?.unsigned_abs()),
-            weight: number(3)? as u32,
-            admitted: false,
-            expires_in: Duration::from_micros(number(4)?.unsigned_abs()),
-            note: note.into(),
-        });
-    }
-    sql::admit(&mut snapshot);
-    Some(snapshot)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,12 +133,5 @@ mod tests {
         assert_eq!(text, "'-7' + f(E'it''s \\\\ \"é\"')");
         let error = call("SELECT f", &[Param::Text("a\0b")]).expect_err("a zero");
         assert_eq!(error.kind(), ErrorKind::Invalid);
-    }
-
-    #[test]
-    fn a_uuid_is_a_ticket() {
-        assert_eq!(id_of("00000000-0000-0000-0000-0000000000ab"), Some(TicketId(0xab)));
-        assert_eq!(id_of("00000000-0000-0000-0000-0000000000a"), None);
-        assert_eq!(id_of("ééééééééééééééééxxxxxxxxxxxxxxxx"), None);
     }
 }

@@ -139,7 +139,8 @@ impl Server<'_> {
         }
         let replicas = get::<i32>(&old, 2).unwrap_or(0);
         let synchronous = text(6);
-        if replicas > 0 && synchronous.is_empty() && matches!(address.scheme, Scheme::Table) {
+        let has_leases = matches!(address.scheme, Scheme::Table | Scheme::Shedlock);
+        if replicas > 0 && synchronous.is_empty() && has_leases {
             findings.warning(
                 "replicas",
                 format!("{replicas}, none of them synchronous: a fail-over can forget locks"),

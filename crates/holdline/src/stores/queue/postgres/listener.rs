@@ -7,10 +7,10 @@
 //! Waiters ask again anyway, after a bounded time.
 
 use super::address::Address;
-use super::encode::id_of;
 use super::session::{self, AbortOnDrop, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::queue::calls::id_of;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;

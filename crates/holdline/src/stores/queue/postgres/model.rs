@@ -7,10 +7,10 @@ use super::encode::{self, Param};
 use super::schema::{statement, text};
 use super::session::Session;
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::calls::{Row, id_of, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
 use crate::stores::queue::sql::{micros, number_of};
 use tokio::runtime::Runtime;
-use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// A server whose functions go by a clock that the test sets, and keep notices in a table.
 struct Server {
@@ -55,12 +55,7 @@ impl Server {
             let set = client.batch_execute(&format!("SET a.clock = '{now}'")).await;
             set.expect("it can be set");
             let said = client.simple_query(&sql).await;
-            let said = said.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-            let row = |message| match message {
-                SimpleQueryMessage::Row(row) => Some(row),
-                _ => None,
-            };
-            said.into_iter().filter_map(row).collect()
+            encode::answer(said.unwrap_or_else(|error| panic!("{sql}: {error:?}"))).rows
         })
     }
 
@@ -74,12 +69,12 @@ impl Server {
     /// The tickets that the last operation woke, with their places.
     fn woken(&self) -> Woken {
         let rows = self.ask(0, "DELETE FROM \"holdline\".woken RETURNING p");
-        let payloads: Vec<&str> = rows.iter().filter_map(|row| row.get(0)).collect();
+        let payloads: Vec<&str> = rows.iter().filter_map(|row| row.text(0)).collect();
         let admitted = payloads.iter().filter_map(|payload| payload.strip_prefix('w'));
         let seq = |text: &str| Seq(text.parse().expect("a number"));
         admitted
             .map(|place| place.split_at(36))
-            .map(|(id, place)| (encode::id_of(id).expect("an id"), seq(place)))
+            .map(|(id, place)| (id_of(id).expect("an id"), seq(place)))
             .collect()
     }
 }
@@ -111,12 +106,12 @@ impl Subject for Server {
 
     fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
         let answer = self.call(now, "leave", &[Param::Id(id), Param::Number(0)]);
-        (encode::truth(&answer, 0).expect("a boolean"), self.woken())
+        (answer.truth(0).expect("a boolean"), self.woken())
     }
 
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
         let answer = self.call(now, "evict", &[Param::Id(id), Param::Text(note)]);
-        (encode::value(&answer, 0).map(Seq), self.woken())
+        (answer.number(0).map(Seq), self.woken())
     }
 
     /// A text of PostgreSQL's holds no zero.
@@ -126,7 +121,7 @@ impl Subject for Server {
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
         let rows = self.ask(now, "SELECT * FROM \"holdline\".look('x')");
-        (encode::snapshot(&rows).expect("a view"), self.woken())
+        (snapshot(&rows).expect("a view"), self.woken())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::address::{Address, Scheme};
 use super::connection::Connection;
-use super::encode::{Param, fill, truth, value};
+use super::encode::{self, Param, fill};
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
@@ -24,8 +24,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// What is said about locks of sessions or of transactions.
 pub(super) struct Sessions {
@@ -225,11 +225,7 @@ impl Sessions {
                     return if taken { Ok(None) } else { Err(fault) };
                 }
             };
-            let token = messages.iter().find_map(|message| match message {
-                SimpleQueryMessage::Row(row) => value(row, 0),
-                _ => None,
-            });
-            if let Some(token) = token {
+            if let Some(token) = encode::answer(messages).number() {
                 return Ok(Some(Seq(token)));
             }
             client.batch_execute(make).await?;
@@ -262,7 +258,7 @@ impl Sessions {
             )
         };
         let rows = self.looks.call(None, &sql).await?.rows;
-        let found = rows.first().and_then(|row| Some((value(row, 0)?, row.try_get(1).ok()??)));
+        let found = rows.first().and_then(|row| Some((row.number(0)?, row.text(1)?)));
         let Some((pid, name)): Option<(i32, &str)> = found else { return Ok(None) };
         let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32)?.parse().ok());
         let place = QueueEntry {
@@ -393,13 +389,12 @@ impl Dialect for Sessions {
         };
         let sql = format!("SELECT pg_terminate_backend({pid})");
         let answer = self.looks.call(None, &sql).await?;
-        let ended = answer.rows.first().and_then(|row| truth(row, 0)) == Some(true);
+        let ended = answer.rows.first().and_then(|row| row.truth(0)) == Some(true);
         if !ended && !answer.repeated || self.keys().is_some() {
             return Ok(ended.then_some(Seq(0)));
         }
         let sql = statement(&self.address.schema, "SELECT nextval('\"holdline\".lock_token')");
-        let rows = self.looks.call(None, &sql).await?.rows;
-        Ok(rows.first().and_then(|row| value(row, 0)).map(Seq))
+        Ok(self.looks.call(None, &sql).await?.number().map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {

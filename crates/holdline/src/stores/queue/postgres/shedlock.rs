@@ -6,23 +6,19 @@ use super::encode::{Param, fill};
 use super::schema::{check_server, statement};
 use crate::error::Result;
 use crate::store::TicketId;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::shedlock::{Answer, Dialect, unusable};
+use crate::stores::queue::shedlock::{Dialect, unusable};
 use crate::stores::queue::sql::{Fault, micros};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, SimpleQueryRow as Row};
 
 /// ShedLock's table in a database, and the connection to it.
 #[derive(Clone)]
-pub(super) struct Rows(Arc<Shared>);
-
-struct Shared {
-    address: Arc<Address>,
-    connection: Connection,
-}
+pub(super) struct Rows(Arc<Connection>);
 
 /// As ShedLock says, with more room for names.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock ( \
@@ -36,11 +32,10 @@ const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg
 impl Rows {
     /// Connects, and checks what is there.
     pub(super) async fn open(address: Address) -> Result<Self> {
-        let address = Arc::new(address);
-        let connection = Connection::new(Arc::clone(&address));
-        let opened = connection.session().await;
-        opened.map_err(|fault| fault.explain(&address, "ShedLock's table"))?;
-        Ok(Rows(Arc::new(Shared { address, connection })))
+        let rows = Rows(Arc::new(Connection::new(Arc::new(address))));
+        let opened = rows.0.session().await;
+        opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
+        Ok(rows)
     }
 }
 
@@ -80,18 +75,11 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        let answer = self.0.connection.call(taker, sql).await?;
-        let text = |row: &Row, at| row.try_get(at).ok().flatten().unwrap_or_default().to_owned();
-        let row = |row: &Row| (0..row.len()).map(|at| text(row, at)).collect();
-        Ok(Answer {
-            rows: answer.rows.iter().map(row).collect(),
-            changed: answer.changed,
-            repeated: answer.repeated,
-        })
+        self.0.call(taker, sql).await
     }
 
     fn in_flight(&self) -> &InFlight {
-        &self.0.connection.in_flight
+        &self.0.in_flight
     }
 
     fn background(&self) -> Self {

@@ -1,7 +1,7 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
 use super::address::Address;
-use super::connection::{Answer, Connection};
+use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
 use super::schema::statement;
@@ -12,12 +12,12 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
 };
+use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::SimpleQueryRow as Row;
 
 /// Locks in a table of leases.
 #[derive(Clone)]
@@ -25,7 +25,6 @@ pub(super) struct Table(Arc<Shared>);
 
 /// The state of a store and its background handle.
 struct Shared {
-    address: Arc<Address>,
     connection: Connection,
     listener: Option<Listener>,
 }
@@ -42,9 +41,9 @@ impl Table {
         let connection = Connection::new(Arc::clone(&address));
         let opened = connection.session().await;
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connection, &address).await;
+        warn(&connection).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { address, connection, listener })))
+        Ok(Table(Arc::new(Shared { connection, listener })))
     }
 
     /// Calls a function, which may be repeated, as all of them may: about a line or about all.
@@ -56,9 +55,9 @@ impl Table {
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer> {
-        let Shared { address, connection, .. } = &*self.0;
+        let Connection { address, .. } = &self.0.connection;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = connection.call(taker, &sql).await;
+        let answer = self.0.connection.call(taker, &sql).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }
@@ -72,7 +71,7 @@ impl Table {
     ) -> Result<T> {
         rows.first()
             .and_then(|row| read(row, 0))
-            .ok_or_else(|| invalid_reply(&self.0.address, line))
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 }
 
@@ -111,7 +110,7 @@ impl AsyncStore for Table {
         let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
-            .ok_or_else(|| invalid_reply(&self.0.address, line))?;
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
             listener.catch_up(ticket.id);
         }
@@ -127,9 +126,9 @@ impl AsyncStore for Table {
         if barred {
             in_flight.forget(id);
         }
-        let found = self.value(line, &answer.rows, encode::truth)?;
+        let found = self.value(line, &answer.rows, Row::truth)?;
         if !found && answer.repeated {
-            return Err(outcome_unknown(&self.0.address, line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
         Ok(found)
     }
@@ -144,26 +143,23 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
         let answer = self.call(Some(line), None, look, &params).await?;
-        encode::snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let list = "SELECT * FROM \"holdline\".list";
-        let answer = self.call(None, None, list, &[Param::Text(prefix)]).await?;
-        let names = answer.rows.iter().filter_map(|row| row.try_get(0).ok()?);
-        Ok(names.filter_map(|name| Name::new(name).ok()).collect())
+        Ok(self.call(None, None, list, &[Param::Text(prefix)]).await?.names())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
         let answer = self.call(Some(line), None, "SELECT \"holdline\".evict", &params).await?;
         // No token is null, not nonsense.
-        let token =
-            self.value(line, &answer.rows, |row, at| Some(encode::value::<i64>(row, at)))?;
+        let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
-            return Err(outcome_unknown(&self.0.address, line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
-        Ok(token.map(|token| Seq(token.unsigned_abs())))
+        Ok(token.map(Seq))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -181,12 +177,12 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.0.address.to_string()
+        self.0.connection.address.to_string()
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.address.fmt(f)
+        self.0.connection.address.fmt(f)
     }
 }

@@ -1,9 +1,7 @@
 //! Warnings about a database when a store is opened there: what keeps old versions of rows alive,
 //! so that the row of a busy lock becomes slower by the second.
 
-use super::address::Address;
 use super::connection::Connection;
-use super::encode::value;
 
 /// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
 /// role may not see is not found.
@@ -24,12 +22,13 @@ const OLD: &str = "\
     ORDER BY 2 DESC LIMIT 3";
 
 /// Warns of them. What cannot be asked is no fault.
-pub(super) async fn warn(connection: &Connection, address: &Address) {
+pub(super) async fn warn(connection: &Connection) {
     let Ok(answer) = connection.call(None, OLD).await else { return };
     for row in answer.rows {
-        let what = row.try_get(0).ok().flatten().unwrap_or_default();
-        let seconds: i64 = value(&row, 1).unwrap_or_default();
+        let what = row.text(0).unwrap_or_default();
+        let seconds: i64 = row.number(1).unwrap_or_default();
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
+        let address = &connection.address;
         tracing::warn!(
             "at {address} {what} keeps old row versions alive{age}: busy locks become slower \
              until it ends; set idle_in_transaction_session_timeout, and drop unused slots"

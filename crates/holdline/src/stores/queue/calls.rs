@@ -1,0 +1,190 @@
+//! Calls of SQL servers that may be repeated, and what is read out of their answers.
+
+use crate::clock;
+use crate::names::Name;
+use crate::store::{Eviction, QueueEntry, QueueSnapshot, Seq, TicketId};
+use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::{Fault, answered};
+use holdline_kernel::rule::admitted_prefix;
+use holdline_kernel::{Backoff, Time};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The answer to a statement.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// The rows of the first result that has any.
+    pub(super) rows: Vec<Row>,
+    /// How many rows the statement wrote; in PostgreSQL, or else read.
+    pub(super) changed: u64,
+    /// The id of the row inserted last, which a statement of MySQL may set to any number.
+    #[cfg(feature = "mysql")]
+    pub(super) insert_id: u64,
+    /// Whether an earlier attempt may have been carried out, too.
+    pub(super) repeated: bool,
+}
+
+/// A row: its values as the server writes them out, none for a null.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row(pub(super) Vec<Option<Vec<u8>>>);
+
+/// The pauses before a call that met another transaction is sent again.
+const PAUSES: Backoff =
+    Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(50);
+
+/// Makes a call that may be repeated, within this time: again whenever another transaction was in
+/// its way, and once more if the connection or the statement was ended; most often the server has
+/// closed an idle connection.
+pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
+    time: Duration,
+    call: impl Fn(Time) -> C,
+) -> Result<Answer, Fault> {
+    let limit = clock::now().after(time);
+    let (mut conflicts, mut ended) = (0, None);
+    while clock::now() < limit {
+        let fault = match answered(limit, call(limit)).await {
+            Ok(answer) => return Ok(Answer { repeated: ended.unwrap_or(false), ..answer }),
+            Err(fault) => fault,
+        };
+        if fault.conflict() {
+            clock::pause(PAUSES.pause(conflicts, fastrand::u64(..))).await;
+            conflicts += 1;
+        } else if fault.ended() && ended.is_none() {
+            ended = Some(fault.in_doubt());
+        } else {
+            return Err(fault);
+        }
+    }
+    Err(Fault::Silence)
+}
+
+/// Awaits a call. The ticket that may take a place by it is recorded as in flight until the answer.
+pub(super) async fn recorded<T>(
+    in_flight: &InFlight,
+    taker: Option<TicketId>,
+    call: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let request = taker.map(|id| in_flight.begin(id));
+    let answer = call.await;
+    if let Some(request) = request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt)) {
+        request.answered();
+    }
+    answer
+}
+
+impl Answer {
+    /// The number in the first column of the first row.
+    pub(super) fn number<T: FromStr>(&self) -> Option<T> {
+        self.rows.first()?.number(0)
+    }
+
+    /// The names in the first column.
+    pub(super) fn names(&self) -> Vec<Name> {
+        self.rows.iter().filter_map(|row| Name::new(row.text(0)?).ok()).collect()
+    }
+}
+
+impl Row {
+    pub(super) fn bytes(&self, at: usize) -> Option<&[u8]> {
+        self.0.get(at)?.as_deref()
+    }
+
+    pub(super) fn text(&self, at: usize) -> Option<&str> {
+        std::str::from_utf8(self.bytes(at)?).ok()
+    }
+
+    pub(super) fn number<T: FromStr>(&self, at: usize) -> Option<T> {
+        self.text(at)?.parse().ok()
+    }
+
+    pub(super) fn truth(&self, at: usize) -> Option<bool> {
+        match self.text(at)? {
+            "t" | "1" => Some(true),
+            "f" | "0" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A ticket: its 16 bytes, or a uuid.
+    pub(super) fn id(&self, at: usize) -> Option<TicketId> {
+        match <[u8; 16]>::try_from(self.bytes(at)?) {
+            Ok(bytes) => Some(TicketId(u128::from_be_bytes(bytes))),
+            Err(_) => id_of(self.text(at)?),
+        }
+    }
+}
+
+/// The ticket that a uuid stands for.
+pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
+    uuid.replace('-', "").parse().ok()
+}
+
+/// Decodes a look at a line; none if it makes no sense. A row is an eviction or else a place: which
+/// one, the place number, the ticket, the weight, the microseconds that are left, the line's
+/// capacity and the note. Places are in order, and those that have lapsed are left out; the rule
+/// says which are admitted.
+pub(super) fn snapshot(rows: &[Row]) -> Option<QueueSnapshot> {
+    let mut snapshot = QueueSnapshot::default();
+    for row in rows {
+        let (id, note) = (row.id(2)?, String::from_utf8_lossy(row.bytes(6)?).into());
+        if row.truth(0)? {
+            snapshot.evictions.push(Eviction { id, note });
+            continue;
+        }
+        let left: i64 = row.number(4)?;
+        snapshot.capacity = snapshot.capacity.max(row.number(5)?);
+        if left > 0 {
+            snapshot.places.push(QueueEntry {
+                id,
+                seq: Seq(row.number(1)?),
+                weight: row.number(3)?,
+                admitted: false,
+                expires_in: Duration::from_micros(left.unsigned_abs()),
+                note,
+            });
+        }
+    }
+    if snapshot.places.is_empty() {
+        snapshot.capacity = 0;
+    }
+    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
+    let admitted = admitted_prefix(snapshot.capacity, weights);
+    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
+        place.admitted = admitted;
+    }
+    Some(snapshot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_a_ticket() {
+        assert_eq!(id_of("00000000-0000-0000-0000-0000000000ab"), Some(TicketId(0xab)));
+        assert_eq!(id_of("00000000-0000-0000-0000-0000000000a"), None);
+        assert_eq!(id_of("ééééééééééééééééxxxxxxxxxxxxxxxx"), None);
+    }
+
+    #[test]
+    fn a_call_is_repeated_once_if_its_connection_ends() {
+        let calls = std::cell::Cell::new(0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("the system gives a runtime");
+        let ask = |ends: u32| {
+            calls.set(0);
+            runtime.block_on(repeat(Duration::from_secs(60), |_| {
+                calls.set(calls.get() + 1);
+                let broken = calls.get() <= ends;
+                async move {
+                    let fault = || Fault::Broken("it was closed".to_owned());
+                    if broken { Err(fault()) } else { Ok(Answer::default()) }
+                }
+            }))
+        };
+        assert!(!ask(0).expect("an answer").repeated);
+        assert!(ask(1).expect("an answer").repeated);
+        assert!(matches!(ask(2), Err(Fault::Broken(_))));
+        assert_eq!(calls.get(), 2);
+    }
+}
