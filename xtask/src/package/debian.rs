@@ -147,6 +147,15 @@ fn lintian(package: &Path) -> Outcome<()> {
     run(&mut lintian)
 }
 
+/// A folder with a new Debian in it.
+fn fresh_root(debootstrap: &Path) -> Outcome<PathBuf> {
+    let root = emptied("debian")?;
+    let mut bootstrap = Command::new(debootstrap);
+    bootstrap.args(["--variant=minbase", "bookworm"]).arg(&root);
+    run(bootstrap.arg("http://deb.debian.org/debian"))?;
+    Ok(root)
+}
+
 /// Installs the package in a new Debian, uses it as two users, and purges it.
 fn in_a_fresh_root(package: &Path) -> Outcome<String> {
     if !rustix::process::geteuid().is_root() {
@@ -155,12 +164,8 @@ fn in_a_fresh_root(package: &Path) -> Outcome<String> {
     let Some(debootstrap) = tool("debootstrap") else {
         return Ok("not installed: debootstrap is missing".to_owned());
     };
-    let root = emptied("debian")?;
-    let mut bootstrap = Command::new(debootstrap);
-    run(bootstrap
-        .args(["--variant=minbase", "bookworm"])
-        .arg(&root)
-        .arg("http://deb.debian.org/debian"))?;
+    // Debian's servers may be out of reach for a moment.
+    let root = fresh_root(&debootstrap).or_else(|_| fresh_root(&debootstrap))?;
     install(package, &root.join("holdline.deb"), 0o644)?;
     let script = sources().join("deb/try.sh");
     install(&script, &root.join("try.sh"), 0o755)?;

@@ -10,10 +10,12 @@ mod lint;
 mod program;
 mod reproduce;
 mod sbom;
+mod trial;
 mod wheel;
 
 pub(crate) use crates::step as crates_step;
 pub(crate) use lint::step as lint_step;
+pub(crate) use trial::step as trial_step;
 
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};

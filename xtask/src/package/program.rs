@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Linux with musl, which can be linked statically with all that the program needs.
-const TARGET: &str = "x86_64-unknown-linux-musl";
+pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// The parts of SQLite that the file store has no use for, and that each opening of a database
 /// would set up.
@@ -45,9 +45,7 @@ pub(super) fn build() -> Outcome<PathBuf> {
 /// Compiles the sources in a folder into a target folder. No path of this machine gets into the
 /// program, so that the same sources give the same bytes elsewhere.
 pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
-    let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
-    let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
-    if !library.is_dir() {
+    if !target_is_here()? {
         return Err(format!("Rust for {TARGET} is missing: `rustup target add {TARGET}`."));
     }
     if tool("musl-gcc").is_none() {
@@ -79,6 +77,12 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     }
     run(&mut cargo)?;
     Ok(target.join(TARGET).join("release/holdline"))
+}
+
+/// Whether Rust can compile for the target.
+pub(super) fn target_is_here() -> Outcome<bool> {
+    let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(&sysroot).join("lib/rustlib").join(TARGET).is_dir())
 }
 
 fn cargo_home() -> PathBuf {

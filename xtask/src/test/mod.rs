@@ -223,7 +223,7 @@ impl Run<'_> {
     }
 
     /// The same with another program, in the root of the workspace.
-    fn command(&self, program: &Path, args: &[&str]) -> Verdict {
+    pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Verdict {
         let mut command = Command::new(program);
         command.args(args).current_dir(crate::workspace::root());
         self.run(command, &format!("{} {}", program.display(), args.join(" ")))

@@ -43,6 +43,7 @@ const CLIPPY: Step = step(
 const PURITY: Step = step("kernel purity", Own(steps::kernel_purity));
 const CRATES: Step = step("crates can be packed", Own(crate::package::crates_step));
 const PACKAGING: Step = step("files of packages", Own(crate::package::lint_step));
+const PACKAGES: Step = step("packages", Own(crate::package::trial_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
 const SIMULATION: Step = step(
     "simulation",
@@ -92,6 +93,7 @@ pub(super) const WHOLE: Plan = Plan {
         DENY,
         CRATES,
         PACKAGING,
+        PACKAGES,
         SIMULATION,
     ],
 };
@@ -120,7 +122,6 @@ const LANES: &[&[Step]] = &[
     &[
         step("conformance", Tests(&["--test", "conformance"])),
         step("fault runs", Tests(&["--test", "faults"])),
-        step("postgres", Tests(&["--test", "postgres"])),
     ],
     &[
         step("mysql", Tests(&["--test", "mysql"])),
@@ -129,6 +130,7 @@ const LANES: &[&[Step]] = &[
         step("etcd", Tests(&["--test", "etcd"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
         step("quorum", Tests(&["--test", "quorum"])),
+        step("postgres", Tests(&["--test", "postgres"])),
     ],
 ];
 
@@ -336,7 +338,11 @@ pub(super) const PARTS: &[Plan] = &[
         &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
     ),
     part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
-    part("packaging", "the files below packaging/, by tools of their own kinds", &[PACKAGING]),
+    part(
+        "packaging",
+        "packages, made, installed and used, and the files below packaging/, by tools of their kinds",
+        &[PACKAGING, PACKAGES],
+    ),
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 

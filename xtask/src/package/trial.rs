@@ -1,0 +1,39 @@
+//! A step of `cargo xtask test`: the program is packed, and each package installed and used.
+//!
+//! It is `cargo xtask package --check` for what a machine without a container engine can try, with a
+//! program that is compiled quickly: how fast it runs is not looked at.
+
+use super::program::TARGET;
+use crate::Outcome;
+use crate::test::tools::{self, PYTHON, Tool};
+use crate::test::{Run, Verdict};
+use std::path::Path;
+
+const TOOLS: &[Tool] = &[
+    PYTHON,
+    Tool { name: "musl-gcc", proof: &["musl-gcc", "--version"], package: "musl-tools" },
+    Tool { name: "debootstrap", proof: &["debootstrap", "--version"], package: "debootstrap" },
+];
+
+/// Compiled in half the time.
+const QUICKLY: &[(&str, &str)] = &[
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+];
+
+pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
+    let tools = tools::look(&[TOOLS], run.in_ci());
+    if tools != Verdict::Passed {
+        return Ok(tools);
+    }
+    if !super::program::target_is_here()? {
+        let added = run.command(Path::new("rustup"), &["target", "add", TARGET]);
+        if added != Verdict::Passed {
+            let words =
+                format!("Rust for {TARGET} is missing, and `rustup target add` cannot add it.");
+            return Ok(Verdict::missing(words, run.in_ci()));
+        }
+    }
+    Ok(run.cargo(&["xtask", "package", "--check", "program", "deb", "wheel"], QUICKLY))
+}
