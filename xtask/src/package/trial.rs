@@ -1,7 +1,7 @@
 //! A step of `cargo xtask test`: the program is packed, and each package installed and used.
 //!
-//! It is `cargo xtask package --check` for what a machine without a container engine can try, with a
-//! program that is compiled quickly: how fast it runs is not looked at.
+//! It is `cargo xtask package --check` for what a machine without a container engine can try, with
+//! a program that is compiled quickly: how fast it runs is not looked at.
 
 use super::program::TARGET;
 use crate::Outcome;

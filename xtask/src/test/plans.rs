@@ -340,7 +340,7 @@ pub(super) const PARTS: &[Plan] = &[
     part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
     part(
         "packaging",
-        "packages, made, installed and used, and the files below packaging/, by tools of their kinds",
+        "the packages, made and used, and the files below packaging/",
         &[PACKAGING, PACKAGES],
     ),
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
