@@ -5,7 +5,7 @@ use super::address::{self, Address};
 use super::session::Session;
 use crate::clock;
 use crate::error::{ErrorKind, Result};
-use crate::stores::queue::sql::{Fault, answered, micros};
+use crate::stores::queue::sql::{Fault, answered, check_version, micros};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -101,19 +101,7 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
         }
         other => other?,
     };
-    if version == VERSION {
-        return Ok(());
-    }
-    let advice = if version > VERSION {
-        "update this program".to_owned()
-    } else {
-        "upgrade it with \"holdline schema postgres --install URL\"".to_owned()
-    };
-    let message = format!(
-        "{address} has version {version} of the tables for locks, but this program needs \
-         {VERSION}; {advice}"
-    );
-    Err(Fault::Ours(ErrorKind::Unsupported, message))
+    check_version(address, "postgres", version, VERSION)
 }
 
 async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {
