@@ -16,7 +16,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 pub(super) fn make(_check: bool) -> Outcome<String> {
-    let tools = tools::look(TOOLS, false);
+    let tools = tools::look(&[TOOLS], false);
     check(&environment()?)?;
     let lacking = match tools {
         Verdict::Passed => String::new(),
@@ -28,7 +28,7 @@ pub(super) fn make(_check: bool) -> Outcome<String> {
 
 /// A step of `cargo xtask test`: the same.
 pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
-    let tools = tools::look(TOOLS, run.in_ci());
+    let tools = tools::look(&[TOOLS], run.in_ci());
     match environment() {
         Ok(python) => check(&python)?,
         Err(words) => return Ok(Verdict::missing(words, run.in_ci())),

@@ -123,11 +123,11 @@ impl Common {
         }
     }
 
-    /// The tools of other clients are a row of the final table.
-    fn look_for(&self, tools: &[Tool]) {
+    /// Tools are a row of the final table.
+    fn look_for(&self, tools: &[&[Tool]]) {
         let begun = Instant::now();
         let verdict = tools::look(tools, self.in_ci);
-        self.report().add("tools of other clients", begun.elapsed(), verdict);
+        self.report().add("tools", begun.elapsed(), verdict);
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {

@@ -14,8 +14,8 @@ pub(super) struct Plan {
     pub(super) about: &'static str,
     /// The topologies that are started for it (`cargo xtask servers --help` lists them).
     pub(super) needs: &'static [&'static str],
-    /// What it needs of other clients.
-    pub(super) tools: &'static [Tool],
+    /// What it needs besides servers.
+    pub(super) tools: &'static [&'static [Tool]],
     pub(super) steps: &'static [Step],
 }
 
@@ -71,7 +71,7 @@ pub(super) const WHOLE: Plan = Plan {
         "mariadb",
         "mysql",
     ],
-    tools: tools::LANGUAGES,
+    tools: &[tools::ETCDCTL, tools::GALERA, tools::LANGUAGES],
     steps: &[
         FORMAT,
         CLIPPY,
@@ -276,18 +276,24 @@ pub(super) const PARTS: &[Plan] = &[
             ],
         ),
     ),
-    on(
-        &["mariadb", "mysql"],
-        part(
-            "mysql",
-            "the store in MySQL and MariaDB",
-            &[
-                step("mysql", Tests(&["--test", "mysql"])),
-                step("mysql: unit tests", Tests(&["--lib", "--", "stores::queue::mysql::"])),
-                step("conformance", Tests(&["--test", "conformance", "--", "mysql", "mariadb"])),
-            ],
-        ),
-    ),
+    Plan {
+        tools: &[tools::GALERA],
+        ..on(
+            &["mariadb", "mysql"],
+            part(
+                "mysql",
+                "the store in MySQL and MariaDB",
+                &[
+                    step("mysql", Tests(&["--test", "mysql"])),
+                    step("mysql: unit tests", Tests(&["--lib", "--", "stores::queue::mysql::"])),
+                    step(
+                        "conformance",
+                        Tests(&["--test", "conformance", "--", "mysql", "mariadb"]),
+                    ),
+                ],
+            ),
+        )
+    },
     on(
         &["zookeeper-single", "zookeeper-three"],
         part(
@@ -314,7 +320,7 @@ pub(super) const PARTS: &[Plan] = &[
         &[step("faults", Tests(&["--test", "faults"]))],
     ),
     Plan {
-        tools: tools::LANGUAGES,
+        tools: &[tools::ETCDCTL, tools::LANGUAGES],
         ..on(
             &["redis-single", "redis-five", "etcd-single", "zookeeper-single"],
             part(

@@ -23,11 +23,17 @@ pub(crate) const PYTHON: Tool = Tool {
 };
 
 /// What asks etcd's servers behind our back.
-pub(super) const ETCDCTL: Tool =
-    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" };
+pub(super) const ETCDCTL: &[Tool] =
+    &[Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" }];
+
+/// What makes MariaDB's server a node of a cluster.
+pub(super) const GALERA: &[Tool] = &[Tool {
+    name: "galera-4",
+    proof: &["test", "-e", "/usr/lib/galera/libgalera_smm.so"],
+    package: "galera-4",
+}];
 
 pub(super) const LANGUAGES: &[Tool] = &[
-    ETCDCTL,
     Tool { name: "go", proof: &["go", "version"], package: "golang-go" },
     Tool { name: "javac", proof: &["javac", "-version"], package: "default-jdk-headless" },
     Tool { name: "mvn", proof: &["mvn", "--version"], package: "maven" },
@@ -46,8 +52,9 @@ impl Tool {
 }
 
 /// Looks for all of these, and installs missing ones if that is possible.
-pub(crate) fn look(tools: &[Tool], in_ci: bool) -> Verdict {
-    let missing = || tools.iter().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
+pub(crate) fn look(tools: &[&[Tool]], in_ci: bool) -> Verdict {
+    let tools = || tools.iter().copied().flatten();
+    let missing = || tools().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
     let mut lacking = missing();
     if !lacking.is_empty() {
         let packages: BTreeSet<&str> = lacking.iter().map(|tool| tool.package).collect();
