@@ -152,9 +152,7 @@ impl Owned {
             None => Err(Fault::Silence),
         }
     }
-}
 
-impl Owned {
     /// Runs a statement, as [`ask`] does, but prepared if it has values.
     async fn run(&mut self, statement: &Statement) -> Result<Answer, Fault> {
         if statement.values.is_empty() {
