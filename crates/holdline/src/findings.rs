@@ -115,6 +115,33 @@ impl Findings {
         self.clocks.push((server, ahead));
     }
 
+    /// The finding about members of which a majority must run: of `all`, the URL names some, and
+    /// of these some answer.
+    pub(crate) fn majority(
+        &mut self,
+        check: &'static str,
+        found: String,
+        all: usize,
+        named: usize,
+        answer: usize,
+    ) {
+        let needed = all / 2 + 1;
+        if answer < needed.min(named) {
+            self.problem(check, found, format!("{needed} are needed; start the others"));
+        } else if answer < named {
+            let advice = format!("start the others: {} more may fail", answer - needed);
+            self.warning(check, found, advice);
+        } else if named < all {
+            let advice = format!("name all {all}, so that any of them may fail");
+            self.advice(check, found, advice);
+        } else if all.is_multiple_of(2) {
+            let advice = format!("an even number survives no more failures than {}", all - 1);
+            self.advice(check, found, advice);
+        } else {
+            self.ok(check, found);
+        }
+    }
+
     /// What a server does not tell, and what would let it.
     pub(crate) fn hidden(&mut self, check: &'static str, why: &str, advice: &str) {
         self.push(Level::Advice, check, format!("not known: {why}"), Some(advice.to_owned()));

@@ -50,12 +50,12 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
 /// If the future is dropped, all or nothing was done.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn install(url: &str) -> Result<()> {
-    match kind_of(url).unwrap_or_default() {
+    match parts(url) {
         #[cfg(feature = "postgres")]
-        "postgres" => postgres::install(url).await,
+        ("postgres", rest) => postgres::install(rest).await,
         #[cfg(feature = "mysql")]
-        "mysql" => mysql::install(url).await,
-        kind => Err(none(kind)),
+        ("mysql", rest) => mysql::install(rest).await,
+        (kind, _) => Err(none(kind)),
     }
 }
 
@@ -72,12 +72,12 @@ pub async fn install(url: &str) -> Result<()> {
 /// If the future is dropped, all or nothing was done.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
-    match kind_of(url).unwrap_or_default() {
+    match parts(url) {
         #[cfg(feature = "postgres")]
-        "postgres" => postgres::sweep(url, idle).await,
+        ("postgres", rest) => postgres::sweep(rest, idle).await,
         #[cfg(feature = "mysql")]
-        "mysql" => mysql::sweep(url, idle).await,
-        kind => {
+        ("mysql", rest) => mysql::sweep(rest, idle).await,
+        (kind, _) => {
             let _ = idle;
             Err(none(kind))
         }
@@ -93,6 +93,12 @@ pub fn kind_of(url: &str) -> Option<&'static str> {
         "mysql" | "mariadb" => Some("mysql"),
         _ => None,
     }
+}
+
+/// The kind of the database at a URL, and what follows the colon.
+fn parts(url: &str) -> (&'static str, &str) {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    (kind_of(scheme).unwrap_or_default(), rest)
 }
 
 fn none(kind: &str) -> Error {

@@ -56,18 +56,7 @@ pub(super) async fn nodes(
 fn count(nodes: usize, answer: usize, findings: &mut Findings) {
     let needed = nodes / 2 + 1;
     let found = format!("{answer} of {nodes} nodes answer, {needed} are needed");
-    if answer < needed {
-        findings.problem("nodes", found, "bring the others back");
-    } else if answer < nodes {
-        let left = answer - needed;
-        let advice = format!("bring the others back: {left} more may fail");
-        findings.warning("nodes", found, advice);
-    } else if nodes.is_multiple_of(2) {
-        let advice = format!("an even number survives no more failures than {}", nodes - 1);
-        findings.advice("nodes", found, advice);
-    } else {
-        findings.ok("nodes", found);
-    }
+    findings.majority("nodes", found, nodes, nodes, answer);
 }
 
 /// How far the nodes' clocks are apart. Leases do not depend on it, but tokens do.

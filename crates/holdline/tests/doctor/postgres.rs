@@ -2,7 +2,7 @@
 
 use super::{examine, found, look};
 use holdline::doctor::Level;
-use holdline_testkit::{Deployment, Private, free_port, postgres};
+use holdline_testkit::{Deployment, Private, free_port, postgres, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_cost_locks_are_told() {
@@ -27,4 +27,22 @@ async fn settings_that_cost_locks_are_told() {
     *server.servers[0].node_mut() = node;
     server.servers[0].restart().expect("it starts");
     found(&examine(&url).await, "durability", Level::Problem, "fsync");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_may_be_behind_is_told_where_locks_have_leases() {
+    let Some(server) = postgres::start("primary") else { return };
+    let standby = || {
+        let port = free_port();
+        let node = postgres::standby(port, server.servers[0].port());
+        Deployment::new(postgres::url(port), vec![node])
+    };
+    let Some(_standby) = Private::launch("standby", standby) else { return };
+    let replicas = async |scheme: &str| {
+        let report = look(&format!("{}?scheme={scheme}", server.url())).await;
+        report.findings.iter().any(|it| it.check == "replicas" && it.level == Level::Warning)
+    };
+    until("the standby follows", async || replicas("table").await).await;
+    assert!(replicas("shedlock").await);
+    assert!(!replicas("advisory").await, "a session ends with its server");
 }

@@ -10,6 +10,7 @@ use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
 use holdline_kernel::Time;
+use std::cmp::Ordering;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -188,6 +189,43 @@ pub(super) fn standing(
         5 => Err(Refusal::Exhausted),
         _ => return None,
     })
+}
+
+/// Refuses tables of another version than this program's.
+pub(super) fn check_version(
+    address: &impl Display,
+    database: &str,
+    found: i32,
+    needed: i32,
+) -> Result<(), Fault> {
+    let advice = match found.cmp(&needed) {
+        Ordering::Equal => return Ok(()),
+        Ordering::Greater => "update this program".to_owned(),
+        Ordering::Less => {
+            format!("upgrade it with \"holdline schema {database} --install URL\"")
+        }
+    };
+    let message = format!(
+        "{address} has version {found} of the tables for locks, but this program needs {needed}; \
+         {advice}"
+    );
+    Err(Fault::Ours(ErrorKind::Unsupported, message))
+}
+
+/// The scheme of this name, of those that a kind of store has.
+pub(super) fn scheme<S: Copy>(
+    store: &str,
+    schemes: &[(&str, S)],
+    wanted: &str,
+) -> Result<S, Error> {
+    let found = schemes.iter().find(|(name, _)| *name == wanted);
+    let unknown = || {
+        let names: Vec<String> = schemes.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        let message =
+            format!("a {store} store has the schemes {}; no other is supported", names.join(", "));
+        Error::new(ErrorKind::Unsupported, message)
+    };
+    found.map(|(_, scheme)| *scheme).ok_or_else(unknown)
 }
 
 /// The time limit of a call, as a URL says it; or what is wrong with that.

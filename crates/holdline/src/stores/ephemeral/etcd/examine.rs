@@ -155,24 +155,12 @@ fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
 }
 
 fn count(voters: usize, named: usize, answer: usize, findings: &mut Findings) {
-    let needed = voters / 2 + 1;
     let members = if voters == 1 { "member" } else { "members" };
     let found = format!("{voters} {members}, of which the URL names {named} and {answer} answered");
-    if answer < needed.min(named) {
-        let advice = format!("{needed} are needed; start the others");
-        findings.problem("members", found, advice);
-    } else if voters == 1 {
+    if voters == 1 {
         let advice = "three survive the loss of one; one alone is as available as its machine";
         findings.warning("members", found, advice);
-    } else if answer < named {
-        findings.warning("members", found, "start the others");
-    } else if named < voters {
-        let advice = "name all of them, so that any of them may fail";
-        findings.advice("members", found, advice);
-    } else if voters.is_multiple_of(2) {
-        let advice = format!("an even number survives no more failures than {}", voters - 1);
-        findings.advice("members", found, advice);
     } else {
-        findings.ok("members", found);
+        findings.majority("members", found, voters, named, answer);
     }
 }

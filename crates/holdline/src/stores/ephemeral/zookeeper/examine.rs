@@ -159,19 +159,7 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
         return;
     }
     let found = format!("{} of the {named} servers that the URL names serve", modes.len());
-    if modes.len() < (all / 2 + 1).min(named) {
-        findings.problem("ensemble", found, "start the others: a majority is needed");
-    } else if named < voters {
-        let advice = format!("name all {voters}, so that any of them may fail");
-        findings.advice("ensemble", found, advice);
-    } else if modes.len() < named {
-        findings.warning("ensemble", found, "start the others");
-    } else if all.is_multiple_of(2) {
-        let advice = format!("an even number survives no more failures than {}", all - 1);
-        findings.advice("ensemble", found, advice);
-    } else {
-        findings.ok("ensemble", found);
-    }
+    findings.majority("ensemble", found, all, named, modes.len());
 }
 
 /// The session that the servers give, which bounds the leases.

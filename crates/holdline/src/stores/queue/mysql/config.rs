@@ -46,6 +46,14 @@ pub(super) enum Scheme {
     Shedlock,
 }
 
+/// The schemes, by their names in a URL.
+const SCHEMES: [(&str, Scheme); 4] = [
+    ("table", Scheme::Table),
+    ("row", Scheme::Row),
+    ("named", Scheme::Named),
+    ("shedlock", Scheme::Shedlock),
+];
+
 const KNOWN: &str = "scheme, install, timeout, connections, at_least, found_rows, password_file, \
     password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
 
@@ -87,19 +95,7 @@ impl Config {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
-            "scheme" => {
-                self.scheme = match value {
-                    "table" => Scheme::Table,
-                    "row" => Scheme::Row,
-                    "named" => Scheme::Named,
-                    "shedlock" => Scheme::Shedlock,
-                    _ => {
-                        let message = "a MySQL store has the schemes \"table\", \"row\", \
-                            \"named\" and \"shedlock\"; no other is supported";
-                        return Err(Error::new(ErrorKind::Unsupported, message));
-                    }
-                }
-            }
+            "scheme" => self.scheme = sql::scheme("MySQL", &SCHEMES, value)?,
             "install" => self.install = sql::yes(key, value).map_err(|why| invalid(&why))?,
             "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
             "found_rows" => self.found_rows = sql::yes(key, value).map_err(|why| invalid(&why))?,

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The version of the tables and procedures that this version of holdline needs.
-const SCHEMA: i64 = 1;
+const SCHEMA: i32 = 1;
 /// The pauses after failed attempts to connect, during which calls fail at once.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
@@ -152,9 +152,7 @@ impl Owned {
             None => Err(Fault::Silence),
         }
     }
-}
 
-impl Owned {
     /// Runs a statement, as [`ask`] does, but prepared if it has values.
     async fn run(&mut self, statement: &Statement) -> Result<Answer, Fault> {
         if statement.values.is_empty() {
@@ -227,23 +225,20 @@ pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
-    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{config} {why}")));
-    let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
+    let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
     let Some(found) = found.first() else {
-        return refuse(
-            "has an empty table holdline_schema; `holdline schema mysql --install URL` mends it"
-                .to_owned(),
-        );
+        let why = "has an empty table holdline_schema; `holdline schema mysql --install URL` \
+                   mends it";
+        return fault(ErrorKind::Unsupported, why);
     };
-    match (found.number::<u8>(0), found.number(1).unwrap_or(0), found.truth(2)) {
-        (.., Some(true)) => fault(ErrorKind::Unavailable, READ_ONLY),
-        (Some(0), ..) => Err(clock_stands_still(config)),
-        (_, SCHEMA, _) => Ok(conn),
-        (_, version, _) => refuse(format!(
-            "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
-             `holdline schema mysql --install URL` installs it"
-        )),
+    if found.truth(2) == Some(true) {
+        return fault(ErrorKind::Unavailable, READ_ONLY);
     }
+    if found.number(0) == Some(0) {
+        return Err(clock_stands_still(config));
+    }
+    check_version(config, "mysql", found.number(1).unwrap_or(0), SCHEMA)?;
+    Ok(conn)
 }
 
 /// The fault of a server whose live clock is not.

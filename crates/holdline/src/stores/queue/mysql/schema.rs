@@ -27,9 +27,8 @@ pub(crate) const SCHEMA: &str = concat!(
 /// The time limit of an installation.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// See [`install`](crate::schema::install).
-pub(crate) async fn install(url: &str) -> Result<()> {
-    let (_, rest) = url.split_once(':').unwrap_or_default();
+/// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
+pub(crate) async fn install(rest: &str) -> Result<()> {
     install_at(&Config::read(rest)?).await
 }
 
@@ -54,8 +53,7 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
 }
 
 /// See [`sweep`](crate::schema::sweep).
-pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
-    let (_, rest) = url.split_once(':').unwrap_or_default();
+pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
     let config = Config::read(rest)?;
     let options = opts::of(&config)?;
     let work = async {

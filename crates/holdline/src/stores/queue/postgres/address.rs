@@ -136,13 +136,7 @@ impl Address {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
-            "scheme" => {
-                let found = SCHEMES.iter().find(|(name, _)| *name == value);
-                let message = "a PostgreSQL store has the schemes \"table\", \"row\", \
-                               \"advisory\" and \"shedlock\"; no other is supported";
-                let unknown = || Error::new(ErrorKind::Unsupported, message);
-                self.scheme = found.ok_or_else(unknown)?.1;
-            }
+            "scheme" => self.scheme = sql::scheme("PostgreSQL", &SCHEMES, value)?,
             "connections" => {
                 let number = value.parse().ok().filter(|number| (1..=1000).contains(number));
                 let why = "has connections that are no number from 1 to 1000";

@@ -20,7 +20,6 @@ use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -35,8 +34,6 @@ pub(super) struct Connection {
     slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,
-    /// How many attempts to connect have failed.
-    attempts: AtomicU64,
     /// The tickets whose calls to take a place have been sent and not been answered.
     pub(super) in_flight: Arc<InFlight>,
 }
@@ -53,8 +50,8 @@ struct Slot {
 struct Connecting {
     /// The number of failures in a row.
     failures: u32,
-    /// The last failure.
-    fault: Option<Fault>,
+    /// The last failure, and its time.
+    fault: Option<(Time, Fault)>,
     /// The time of the next attempt at the earliest.
     not_before: Time,
 }
@@ -65,7 +62,6 @@ impl Connection {
             address,
             slot: Arc::default(),
             connecting: tokio::sync::Mutex::default(),
-            attempts: AtomicU64::new(0),
             in_flight: Arc::default(),
         }
     }
@@ -135,13 +131,13 @@ impl Connection {
     /// attempt backs off, however many calls there are; the calls that waited for a failed attempt
     /// share its error.
     async fn connect(&self) -> Result<Arc<Session>, Fault> {
-        let attempts = self.attempts.load(Ordering::Relaxed);
+        let asked = clock::now();
         let mut connecting = self.connecting.lock().await;
         if let Some(session) = self.usable() {
             return Ok(session); // made by another call in the meantime
         }
-        if let Some(fault) = &connecting.fault
-            && self.attempts.load(Ordering::Relaxed) != attempts
+        if let Some((at, fault)) = &connecting.fault
+            && *at > asked
         {
             return Err(fault.clone());
         }
@@ -156,10 +152,11 @@ impl Connection {
                 Ok(session)
             }
             Err(fault) => {
-                connecting.failures = connecting.failures.saturating_add(1);
-                connecting.not_before = clock::now().after(pause);
-                connecting.fault = Some(fault.clone());
-                self.attempts.fetch_add(1, Ordering::Relaxed);
+                let now = clock::now();
+                let failures = connecting.failures.saturating_add(1);
+                let fault_then = Some((now, fault.clone()));
+                *connecting =
+                    Connecting { failures, fault: fault_then, not_before: now.after(pause) };
                 Err(fault)
             }
         }

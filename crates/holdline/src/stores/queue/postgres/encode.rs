@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Refusal, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row};
 use crate::stores::queue::sql;
-use std::fmt::Write;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 
@@ -25,54 +24,22 @@ pub(super) enum Param<'a> {
 
 /// A statement that ends with the call of a function, with these parameters.
 pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
-    let mut sql = String::with_capacity(function.len() + 40 * params.len());
-    sql.push_str(function);
-    for (at, param) in params.iter().enumerate() {
-        sql.push_str(if at == 0 { "(" } else { ", " });
-        push(&mut sql, *param)?;
-    }
-    sql.push(')');
-    Ok(sql)
+    let constant = |param: &Param<'_>| match param {
+        Param::Text(value) => text(value),
+        Param::Id(id) => Ok(format!("'{id}'")),
+        Param::Number(value) => Ok(format!("'{value}'")),
+    };
+    let params = params.iter().map(constant).collect::<Result<Vec<_>>>()?;
+    Ok(format!("{function}({})", params.join(", ")))
 }
 
-/// A statement with these parameters in place of `$1`, `$2` and so on. It has no other `$`.
-pub(super) fn fill(statement: &str, params: &[Param<'_>]) -> Result<String> {
-    let mut parts = statement.split('$');
-    let mut sql = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (digit, rest) = part.split_at(1);
-        let param = digit.parse().ok().and_then(|at: usize| params.get(at.checked_sub(1)?));
-        push(&mut sql, *param.expect("each has its parameter"))?;
-        sql.push_str(rest);
+/// A text as a constant that no setting of the server reads differently.
+pub(super) fn text(value: &str) -> Result<String> {
+    if value.contains('\0') {
+        let message = "PostgreSQL keeps no text with the character zero in it";
+        return Err(Error::new(ErrorKind::Invalid, message));
     }
-    Ok(sql)
-}
-
-/// Writes a parameter as a constant.
-fn push(sql: &mut String, param: Param<'_>) -> Result<()> {
-    match param {
-        Param::Text(value) => push_text(sql, value)?,
-        Param::Id(id) => _ = write!(sql, "'{id}'"),
-        Param::Number(value) => _ = write!(sql, "'{value}'"),
-    }
-    Ok(())
-}
-
-/// Writes a text as a constant that no setting of the server reads differently.
-fn push_text(sql: &mut String, value: &str) -> Result<()> {
-    sql.push_str("E'");
-    for c in value.chars() {
-        match c {
-            '\0' => {
-                let message = "PostgreSQL keeps no text with the character zero in it";
-                return Err(Error::new(ErrorKind::Invalid, message));
-            }
-            '\'' | '\\' => sql.extend([c, c]),
-            _ => sql.push(c),
-        }
-    }
-    sql.push('\'');
-    Ok(())
+    Ok(format!("E'{}'", value.replace('\\', r"\\").replace('\'', "''")))
 }
 
 /// The answer in these messages.
@@ -129,8 +96,6 @@ mod tests {
         let params = [Param::Text("it's \\ \"é\""), Param::Number(-7), Param::Id(TicketId(0xab))];
         let sql = call("SELECT f", &params).expect("no zero");
         assert_eq!(sql, format!("SELECT f(E'it''s \\\\ \"é\"', '-7', '{:032x}')", 0xab));
-        let text = fill("$2 + f($1)", &params).expect("no zero");
-        assert_eq!(text, "'-7' + f(E'it''s \\\\ \"é\"')");
         let error = call("SELECT f", &[Param::Text("a\0b")]).expect_err("a zero");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }

@@ -78,16 +78,12 @@ pub(crate) fn schema(name: &str) -> Result<String> {
     schema::text(name)
 }
 
-/// See [`install`](crate::schema::install).
-pub(crate) async fn install(url: &str) -> Result<()> {
-    schema::install(&address_of(url)?).await
+/// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
+pub(crate) async fn install(rest: &str) -> Result<()> {
+    schema::install(&Address::read(rest)?).await
 }
 
 /// See [`sweep`](crate::schema::sweep).
-pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
-    schema::sweep(&address_of(url)?, idle).await
-}
-
-fn address_of(url: &str) -> Result<Address> {
-    Address::read(url.split_once(':').map_or(url, |(_, rest)| rest))
+pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
+    schema::sweep(&Address::read(rest)?, idle).await
 }

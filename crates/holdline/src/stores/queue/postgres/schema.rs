@@ -5,11 +5,10 @@ use super::address::{self, Address};
 use super::session::Session;
 use crate::clock;
 use crate::error::{ErrorKind, Result};
-use crate::stores::queue::sql::{Fault, answered, micros};
+use crate::stores::queue::sql::{Fault, answered, check_version, micros};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
 
 /// The version of the tables and functions that this library uses.
 const VERSION: i32 = 1;
@@ -58,10 +57,10 @@ async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
 pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     let explain = |fault: Fault| fault.explain(address, "the schema");
     let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
-    let sql = statement(&address.schema, "SELECT \"holdline\".sweep($1)");
-    let (limit, idle) = (clock::now().after(LONGEST), micros(idle));
-    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&idle, Type::INT8)];
-    let row = answered(limit, session.client.query_typed_one(&sql, &params)).await;
+    let sql = format!("SELECT \"holdline\".sweep({})", micros(idle));
+    let sql = statement(&address.schema, &sql);
+    let limit = clock::now().after(LONGEST);
+    let row = answered(limit, session.client.query_typed_one(&sql, &[])).await;
     let count: i64 = row.and_then(|row| Ok(row.try_get(0)?)).map_err(explain)?;
     Ok(count.unsigned_abs())
 }
@@ -101,19 +100,7 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
         }
         other => other?,
     };
-    if version == VERSION {
-        return Ok(());
-    }
-    let advice = if version > VERSION {
-        "update this program".to_owned()
-    } else {
-        "upgrade it with \"holdline schema postgres --install URL\"".to_owned()
-    };
-    let message = format!(
-        "{address} has version {version} of the tables for locks, but this program needs \
-         {VERSION}; {advice}"
-    );
-    Err(Fault::Ours(ErrorKind::Unsupported, message))
+    check_version(address, "postgres", version, VERSION)
 }
 
 async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {

@@ -4,7 +4,7 @@
 
 use super::address::{Address, Scheme};
 use super::connection::Connection;
-use super::encode::{self, Param, fill};
+use super::encode;
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
@@ -192,7 +192,7 @@ impl Sessions {
         lock: &Lock,
         ticket: &Ticket,
     ) -> Answer<Option<Seq>> {
-        let name = fill("$1", &[Param::Text(lock.line.as_str())])?;
+        let name = encode::text(lock.line.as_str())?;
         let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
             ", set_config('transaction_timeout', '0', true)"
         } else {

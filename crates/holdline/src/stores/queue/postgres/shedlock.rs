@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::connection::Connection;
-use super::encode::{Param, fill};
+use super::encode;
 use super::schema::{check_server, statement};
 use crate::error::Result;
 use crate::store::TicketId;
@@ -59,7 +59,7 @@ impl Dialect for Rows {
         SELECT (SELECT count(*) FROM mine), coalesce((SELECT us FROM other), 0)";
 
     fn text(text: &str) -> Result<String> {
-        fill("$1", &[Param::Text(text)])
+        encode::text(text)
     }
 
     fn after(time: &str, span: Duration) -> String {
