@@ -81,7 +81,12 @@ impl Report {
 ///
 /// Dropping the future closes what was opened, and releases the lock.
 pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
-    let url = without_install(&default_url(url)?);
+    let url = match url {
+        #[cfg(feature = "sqlite")]
+        "" => format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()),
+        // Without that store an empty one has no scheme, as opening it says.
+        url => without_install(url),
+    };
     let mut findings = Findings::default();
     let node_urls = open::nodes_of(&url);
     let exists = match &node_urls {
@@ -95,17 +100,6 @@ pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
     }
     report.findings = findings.list;
     Ok(report)
-}
-
-/// The URL of the default store, if none is given.
-fn default_url(url: &str) -> Result<String> {
-    if !url.is_empty() {
-        return Ok(url.to_owned());
-    }
-    #[cfg(feature = "sqlite")]
-    return Ok(format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()));
-    #[cfg(not(feature = "sqlite"))]
-    Ok(String::new()) // it has no scheme, as opening it says
 }
 
 /// The same URL without the option that would have tables installed.
