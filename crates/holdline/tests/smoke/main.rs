@@ -4,6 +4,7 @@
 mod blocking;
 mod cancel;
 mod first_steps;
+mod handoff;
 mod metrics;
 mod notice;
 mod renewer;
