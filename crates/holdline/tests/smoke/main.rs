@@ -7,5 +7,6 @@ mod first_steps;
 mod handoff;
 mod metrics;
 mod notice;
+mod renewals;
 mod renewer;
 mod traps;
