@@ -71,7 +71,7 @@ async fn a_contended_lock_is_three_calls_at_most() {
     guard.unlock().await.expect("held");
 }
 
-/// A ticket that knows everybody ahead of it is let in by the news of the deletions, without a look.
+/// A ticket that knows everybody ahead of it is let in by the news of deletions, without a look.
 #[tokio::test]
 async fn a_short_line_asks_nothing_when_it_moves() {
     asks_nothing_when_it_moves(&[Kind::Mutex; 5]).await;
