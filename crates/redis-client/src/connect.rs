@@ -3,7 +3,7 @@
 use crate::config::{Config, Kind};
 use crate::fault::Fault;
 use crate::notices::{self, Notices};
-use crate::scan;
+use crate::{redirects, scan};
 use holdline_base::{Error, ErrorKind, clock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
@@ -27,7 +27,7 @@ impl Conn {
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let answer = match self {
             Conn::One(conn) => conn.req_packed_command(command).await?,
-            Conn::Cluster(conn) => conn.req_packed_command(command).await?,
+            Conn::Cluster(conn) => redirects::ask(conn, command).await?,
         };
         match answer {
             error @ Value::ServerError(_) => error.extract_error(),
@@ -49,7 +49,7 @@ impl Conn {
 /// time.
 pub(crate) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
-        return Ok(Conn::Cluster(connect(cluster(config)?).await?));
+        return Ok(Conn::Cluster(connect(cluster(config)?.retries(0)).await?));
     }
     let addr = target(config).await?;
     let client = client(config, addr, login(config))?;

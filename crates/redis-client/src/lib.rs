@@ -30,6 +30,7 @@ mod connection;
 mod fault;
 mod notices;
 mod probe;
+mod redirects;
 mod scan;
 
 pub use checks::too_old;

@@ -9,6 +9,10 @@ use crate::options::{Options, Wait, option_methods};
 use crate::request::Handoff;
 use std::time::Duration;
 
+/// The most holders that one ticket serves: each has a token of its own, and they are taken in
+/// advance.
+const MOST_HOLDERS: u32 = 1 << 16;
+
 /// A mutex: a lock that one holder has at a time, over all processes that use the store.
 ///
 /// Creating one sends no request. It is cheap to clone; two of the same name and store are the same
@@ -44,13 +48,14 @@ impl Mutex {
     option_methods!();
 
     /// Allows local handoff: a release passes the lock, still held, to the next waiting task of
-    /// this process without a request to the store, for up to `most` holders in a row and up to
-    /// `time`. Other processes wait meanwhile, and `status` shows the first of the holders.
+    /// this process without a request to the store, for up to `most` holders in a row (never more
+    /// than 65,536) and up to `time`. Other processes wait meanwhile, and `status` shows the first
+    /// of the holders.
     ///
     /// If the next task has not asked for handoff, or for another lease, margin or renewal, the
     /// lock is released as usual.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
-        self.options.handoff = Some(Handoff { most, time });
+        self.options.handoff = Some(Handoff { most: most.min(MOST_HOLDERS), time });
         self
     }
 

@@ -2,8 +2,8 @@
 //! asked for again, and what cannot be known is not guessed.
 
 use holdline::{Client, ErrorKind, Mutex, open};
-use holdline_testkit::Link;
-use holdline_testkit::redis::{Server, private};
+use holdline_testkit::redis::{Server, cluster, private};
+use holdline_testkit::{Link, until};
 
 const OPTIONS: [&str; 2] = ["", "?scheme=string&prefix=lock:"];
 
@@ -55,5 +55,67 @@ async fn whether_a_lock_was_broken_is_not_guessed() {
         assert!(direct.inspect("x").await.expect("works").holders.is_empty(), "it was broken");
         assert!(over.force_unlock("x", id, "test").await.expect("works").is_none());
         drop(guard);
+    }
+}
+
+/// The lock's own request was answered at the second try, so it is given up with care; and that
+/// answer is lost, too.
+#[tokio::test]
+async fn whether_a_lock_was_released_is_not_guessed() {
+    let Some(server) = private("half_released", &[]) else { return };
+    for options in OPTIONS {
+        let (link, over, direct) = clients(&server, options).await;
+        let lock = Mutex::new(&over, "x");
+        lock.lock().await.expect("works").unlock().await.expect("held"); // it knows the scripts
+        link.lose_next_reply();
+        let guard = lock.lock().await.expect("asked again");
+        assert_eq!(link.replies_to_lose(), 0);
+        link.lose_next_reply();
+        let error = guard.unlock().await.expect_err("nobody knows");
+        assert_eq!((error.kind(), link.replies_to_lose()), (ErrorKind::Unknown, 0), "{error}");
+        over.settle().await;
+        assert!(direct.inspect("x").await.expect("works").holders.is_empty(), "it was released");
+    }
+}
+
+/// A cluster whose clients reach each node over a link.
+async fn linked_cluster() -> Option<(Vec<Server>, Vec<Link>, String)> {
+    let nodes = cluster()?;
+    let link = |node: &Server| Link::to(("127.0.0.1", node.port())).expect("a port is free");
+    let links: Vec<Link> = nodes.iter().map(link).collect();
+    let hosts: Vec<String> = links.iter().map(|link| link.address().to_string()).collect();
+    for (node, link) in nodes.iter().zip(&links) {
+        let port = link.address().port().to_string();
+        let _: () = node.query(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    }
+    until("all nodes know the links", async || {
+        let known: Vec<String> =
+            nodes.iter().map(|node| node.query(&["CLUSTER", "NODES"])).collect();
+        known.iter().all(|nodes| hosts.iter().all(|host| nodes.contains(host)))
+    })
+    .await;
+    Some((nodes, links, hosts.join(",")))
+}
+
+#[tokio::test]
+async fn whether_a_lock_in_a_cluster_was_released_is_not_guessed() {
+    let Some((nodes, links, hosts)) = linked_cluster().await else { return };
+    for (scheme, key) in [("line", "holdline:{x}"), ("redisson", "x")] {
+        let client = open(&format!("redis+cluster://{hosts}?scheme={scheme}")).await;
+        let client = client.expect("opens");
+        let lock = Mutex::new(&client, "x");
+        lock.lock().await.expect("works").unlock().await.expect("held"); // it knows the scripts
+        let guard = lock.lock().await.expect("works");
+        let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", key]);
+        let slot = slot.to_string();
+        let has_it = |node: &Server| -> bool {
+            node.query::<u64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) > 0
+        };
+        let link = &links[nodes.iter().position(has_it).expect("somebody has the key")];
+        link.lose_next_reply();
+        let error = guard.unlock().await.expect_err("nobody knows");
+        assert_eq!((error.kind(), link.replies_to_lose()), (ErrorKind::Unknown, 0), "{error}");
+        client.settle().await;
+        assert!(client.inspect("x").await.expect("works").holders.is_empty(), "it was released");
     }
 }

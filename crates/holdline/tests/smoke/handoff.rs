@@ -38,6 +38,17 @@ async fn a_task_with_the_same_terms_gets_it() {
     assert_eq!(next.token(), token + 1);
 }
 
+/// A ticket takes a number for each holder that it may serve. With too many the line's numbers run
+/// away from the clock, and are used up one day.
+#[tokio::test(flavor = "current_thread")]
+async fn as_many_holders_as_you_like_do_not_use_up_the_tokens() {
+    let client = memory().await;
+    let lock = Mutex::new(&client, "x").handoff(u32::MAX, Duration::from_secs(1));
+    let first = lock.lock().await.expect("memory works").token();
+    let next = lock.lock().await.expect("memory works").token();
+    assert!(next - first < 10_000_000, "{} more", next - first);
+}
+
 /// A lease, a margin or renewals other than those of the lock that is there.
 #[tokio::test(flavor = "current_thread")]
 async fn a_task_with_other_terms_gets_what_it_asked_for() {

@@ -189,7 +189,7 @@ impl SingleKey {
 
     /// Leaves after an abandoned request to enter: over the connection of that request, so that the
     /// server cannot carry it out later. If that connection fails, over another; then the server
-    /// may carry it out, and the lock is held for one lease.
+    /// may carry it out, and the lock is held for one lease. Returns what [`run`](Self::run) does.
     async fn follow(
         &self,
         key: &str,
@@ -202,7 +202,10 @@ impl SingleKey {
         };
         match self.enter_connection.run(script, 2 * key.len() + 512, &all).await {
             Ok(value) => Ok((value, false)),
-            Err(_) => self.run(script, key, fill).await,
+            Err(fault) => {
+                let (value, repeated) = self.run(script, key, fill).await?;
+                Ok((value, repeated || fault.in_doubt()))
+            }
         }
     }
 
