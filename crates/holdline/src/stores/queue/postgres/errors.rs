@@ -49,6 +49,9 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
         ),
         "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
         "22001" => (ErrorKind::Invalid, format!("has a column that is too short for {what}")),
+        "22P05" | "22021" => {
+            (ErrorKind::Invalid, format!("has an encoding that cannot keep the name of {what}"))
+        }
         "3D000" => (ErrorKind::Invalid, "has no such database".to_owned()),
         text => match &text[..2.min(text.len())] {
             "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
