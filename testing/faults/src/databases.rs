@@ -30,6 +30,8 @@ pub(crate) struct Row {
 pub(crate) enum Holders {
     /// By leases, in a queue.
     Leases,
+    /// By leases that no queue orders.
+    UnqueuedLeases,
     /// By sessions or transactions, without a queue: with their end the lock is free at once.
     Sessions,
     /// The same, and of others' locks the store cannot tell the tickets.

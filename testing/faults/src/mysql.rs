@@ -1,4 +1,4 @@
-//! Fault runs over MariaDB and MySQL: their three schemes.
+//! Fault runs over MariaDB and MySQL: their three schemes, and ShedLock's.
 
 use crate::Case;
 use crate::databases::{Holders, Row};
@@ -16,12 +16,17 @@ pub(crate) const CASES: &[Case] = &[
     ("mariadb_row_crowd", || MARIADB_ROW.crowd("mariadb_row_crowd")),
     ("mariadb_named_mixed", || MARIADB_NAMED.mixed("mariadb_named_mixed")),
     ("mariadb_named_crowd", || MARIADB_NAMED.crowd("mariadb_named_crowd")),
+    ("mariadb_shedlock_clients", || MARIADB_SHEDLOCK.clients("mariadb_shedlock_clients")),
+    ("mariadb_shedlock_mixed", || MARIADB_SHEDLOCK.mixed("mariadb_shedlock_mixed")),
+    ("mariadb_shedlock_crowd", || MARIADB_SHEDLOCK.crowd("mariadb_shedlock_crowd")),
     ("mysql_mixed", || MYSQL.mixed("mysql_mixed")),
     ("mysql_crowd", || MYSQL.crowd("mysql_crowd")),
     ("mysql_row_mixed", || MYSQL_ROW.mixed("mysql_row_mixed")),
     ("mysql_row_crowd", || MYSQL_ROW.crowd("mysql_row_crowd")),
     ("mysql_named_mixed", || MYSQL_NAMED.mixed("mysql_named_mixed")),
     ("mysql_named_crowd", || MYSQL_NAMED.crowd("mysql_named_crowd")),
+    ("mysql_shedlock_mixed", || MYSQL_SHEDLOCK.mixed("mysql_shedlock_mixed")),
+    ("mysql_shedlock_crowd", || MYSQL_SHEDLOCK.crowd("mysql_shedlock_crowd")),
 ];
 
 const MARIADB: Row = Row {
@@ -36,11 +41,16 @@ const MARIADB_ROW: Row =
 
 const MARIADB_NAMED: Row = Row { options: "?install=yes&scheme=named", ..MARIADB_ROW };
 
+const MARIADB_SHEDLOCK: Row =
+    Row { options: "?install=yes&scheme=shedlock", holders: Holders::UnqueuedLeases, ..MARIADB };
+
 const MYSQL: Row = Row { start: || mysql::start("faults", mysql::mysql), ..MARIADB };
 
 const MYSQL_ROW: Row = Row { start: MYSQL.start, ..MARIADB_ROW };
 
 const MYSQL_NAMED: Row = Row { start: MYSQL.start, ..MARIADB_NAMED };
+
+const MYSQL_SHEDLOCK: Row = Row { start: MYSQL.start, ..MARIADB_SHEDLOCK };
 
 fn end_sessions(port: u16) {
     const ALL: &str = "SELECT id FROM information_schema.processlist \

@@ -1,4 +1,4 @@
-//! Fault runs over PostgreSQL: its three schemes.
+//! Fault runs over PostgreSQL: its three schemes, and ShedLock's.
 
 use crate::Case;
 use crate::databases::{Holders, Row};
@@ -15,6 +15,9 @@ pub(crate) const CASES: &[Case] = &[
     ("postgres_crowd", || TABLE.crowd("postgres_crowd")),
     ("postgres_row_crowd", || ROW.crowd("postgres_row_crowd")),
     ("postgres_advisory_crowd", || ADVISORY.crowd("postgres_advisory_crowd")),
+    ("postgres_shedlock_clients", || SHEDLOCK.clients("postgres_shedlock_clients")),
+    ("postgres_shedlock_mixed", || SHEDLOCK.mixed("postgres_shedlock_mixed")),
+    ("postgres_shedlock_crowd", || SHEDLOCK.crowd("postgres_shedlock_crowd")),
 ];
 
 const TABLE: Row = Row {
@@ -29,6 +32,9 @@ const ROW: Row = Row { options: "?install=yes&scheme=row", holders: Holders::Ses
 /// Its server is not told who holds, only which session.
 const ADVISORY: Row =
     Row { options: "?scheme=advisory", holders: Holders::SessionsUnnamed, ..TABLE };
+
+const SHEDLOCK: Row =
+    Row { options: "?install=yes&scheme=shedlock", holders: Holders::UnqueuedLeases, ..TABLE };
 
 fn end_sessions(port: u16) {
     const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \

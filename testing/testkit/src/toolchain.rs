@@ -14,7 +14,9 @@ pub enum Language {
     Go,
     Java,
     Node,
+    Php,
     Python,
+    Ruby,
 }
 
 /// The most that one step of a build may take: it may have to fetch packages.
@@ -31,7 +33,7 @@ impl Language {
 
     /// Builds the program `name` in `folder` from all files of these folders, and leaves a note of
     /// what it was built from. What it is called: `name` in Go, the class `Name` in Java,
-    /// `name.mjs`, `name.py`.
+    /// `name.mjs`, `name.php`, `name.py`, `name.rb`.
     ///
     /// # Errors
     ///
@@ -72,7 +74,7 @@ impl Language {
                 let build = ["javac", "-d", "classes", "-cp", "lib/*", &file];
                 must(&run(&build, folder)?);
             }
-            Language::Node | Language::Python => {}
+            Language::Node | Language::Php | Language::Python | Language::Ruby => {}
         }
         std::fs::write(note, stamp).expect("there is room");
         Ok(())
@@ -88,18 +90,18 @@ impl Language {
                 command.args(java).arg("-cp").arg(path).arg(class(name));
                 command
             }
-            Language::Node => {
-                let mut command = Command::new("node");
-                command.arg(folder.join(name.to_owned() + ".mjs"));
-                command
-            }
-            Language::Python => {
-                let mut command = Command::new(folder.join("venv/bin/python"));
-                command.arg(folder.join(name.to_owned() + ".py"));
-                command
-            }
+            Language::Node => script(Path::new("node"), folder, name, ".mjs"),
+            Language::Php => script(Path::new("php"), folder, name, ".php"),
+            Language::Python => script(&folder.join("venv/bin/python"), folder, name, ".py"),
+            Language::Ruby => script(Path::new("ruby"), folder, name, ".rb"),
         }
     }
+}
+
+fn script(interpreter: &Path, folder: &Path, name: &str, ending: &str) -> Command {
+    let mut command = Command::new(interpreter);
+    command.arg(folder.join(name.to_owned() + ending));
+    command
 }
 
 /// A class is called as the program, with a capital.
@@ -108,13 +110,22 @@ fn class(name: &str) -> String {
     first.to_uppercase() + rest
 }
 
+/// Whether Symfony's Lock component is here, which is Debian's, and its way to PostgreSQL.
+const SYMFONY_LOCK: &str = "require 'Symfony/Component/Lock/autoload.php'; echo PHP_VERSION; \
+                            exit(extension_loaded('pdo_pgsql') ? 0 : 1);";
+
+/// The same of Rails' models.
+const ACTIVE_RECORD: &str = "puts ActiveRecord::VERSION::STRING";
+
 /// What the tools call themselves: with others, all is built again.
 fn version(language: Language, folder: &Path) -> Result<String, Missing> {
     let probes: &[&[&str]] = match language {
         Language::Go => &[&["go", "env", "GOVERSION"]],
         Language::Java => &[&["javac", "-version"], &["mvn", "--version"]],
         Language::Node => &[&["node", "--version"], &["npm", "--version"]],
+        Language::Php => &[&["php", "-r", SYMFONY_LOCK]],
         Language::Python => &[&["python3", "-c", "import ensurepip, sys; print(sys.version)"]],
+        Language::Ruby => &[&["ruby", "-rlogger", "-ractive_record", "-rpg", "-e", ACTIVE_RECORD]],
     };
     let mut all = String::new();
     for probe in probes {
@@ -138,6 +149,7 @@ fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), Missing
             &[&[copy[0], copy[1], copy[2], copy[3], copy[4], "-DoutputDirectory=lib"]]
         }
         Language::Node => &[&["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
+        Language::Php | Language::Ruby => &[], // Debian's
         Language::Python => &[
             &["python3", "-m", "venv", "--clear", "venv"],
             &[
@@ -205,7 +217,9 @@ fn missing(tool: &str) -> Missing {
         "java" | "javac" => "default-jdk-headless",
         "mvn" => "maven",
         "node" => "nodejs",
+        "php" => "php-cli php-pgsql php-symfony-lock",
         "python3" => "python3-venv",
+        "ruby" => "ruby ruby-activerecord ruby-pg",
         other => other,
     };
     format!("{tool} is missing; `apt-get install {package}` on Debian and Ubuntu")

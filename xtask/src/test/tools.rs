@@ -40,6 +40,24 @@ pub(super) const LANGUAGES: &[Tool] = &[
     Tool { name: "node", proof: &["node", "--version"], package: "nodejs" },
     Tool { name: "npm", proof: &["npm", "--version"], package: "npm" },
     PYTHON,
+    Tool { name: "php", proof: &["php", "--version"], package: "php-cli" },
+    Tool {
+        name: "PostgreSQL for PHP",
+        proof: &["php", "-r", "exit(extension_loaded('pdo_pgsql') ? 0 : 1);"],
+        package: "php-pgsql",
+    },
+    Tool {
+        name: "Symfony's Lock for PHP",
+        proof: &["php", "-r", "require 'Symfony/Component/Lock/autoload.php';"],
+        package: "php-symfony-lock",
+    },
+    Tool { name: "ruby", proof: &["ruby", "--version"], package: "ruby" },
+    Tool { name: "PostgreSQL for Ruby", proof: &["ruby", "-rpg", "-e", ""], package: "ruby-pg" },
+    Tool {
+        name: "Rails' Active Record",
+        proof: &["ruby", "-rlogger", "-ractive_record", "-e", ""],
+        package: "ruby-activerecord",
+    },
 ];
 
 impl Tool {

@@ -10,6 +10,7 @@ mod clusters;
 #[cfg(feature = "redis")]
 mod compare;
 mod cost;
+mod crash;
 mod faults;
 mod limits;
 mod notices;

@@ -1,6 +1,6 @@
 //! Locks shared with the clients of other languages: the real ones, each in a small program of its
-//! language (`go/`, `java/`, `node/`, `python/`; `rust.rs`), as rows of a table of stores and kinds
-//! of lock.
+//! language (`go/`, `java/`, `node/`, `php/`, `python/`, `ruby/`; `rust.rs`), as rows of a table of
+//! stores and kinds of lock.
 //!
 //! Such a program is started with the servers' addresses (`host:port`, separated by commas) and
 //! its lease in milliseconds. It says `ready`, and then answers each line with a line:
@@ -18,16 +18,18 @@
 //! that is not there, or a server, is a test that was not run: see `holdline_testkit::missing`.
 #![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 
+#[cfg(feature = "postgres")]
+mod advisory;
 #[cfg(feature = "etcd")]
 mod etcd;
-#[cfg(feature = "postgres")]
-mod migrate;
 mod peer;
 #[cfg(feature = "redis")]
 mod redis;
 mod rust;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod shedlock;
+#[cfg(feature = "postgres")]
+mod sqlx;
 mod suite;
 mod toolchain;
 #[cfg(feature = "zookeeper")]

@@ -1,5 +1,5 @@
-//! A peer in Rust: rslock, and the crate zookeeper-client. It is this test binary, started again as
-//! a process of its own, so that it can be killed.
+//! A peer in Rust: rslock, sqlx, and the crate zookeeper-client. It is this test binary, started
+//! again as a process of its own, so that it can be killed.
 
 use std::io::{BufRead, stdin};
 use std::time::Duration;
@@ -42,6 +42,8 @@ struct Clients {
     zookeeper: Option<zookeeper_client::Client>,
     #[cfg(feature = "zookeeper")]
     node: Option<zookeeper_client::OwnedLockClient>,
+    #[cfg(feature = "postgres")]
+    sqlx: Option<crate::sqlx::Held>,
 }
 
 impl Clients {
@@ -61,6 +63,11 @@ impl Clients {
             "rslock" => self.take_rslock(name, waits).await,
             #[cfg(feature = "zookeeper")]
             "zookeeper-client" => self.take_node(name, waits).await,
+            #[cfg(feature = "postgres")]
+            "sqlx" | "sqlx-migrate" => {
+                self.sqlx = crate::sqlx::take(kind, name, waits, &self.servers).await?;
+                Ok(self.sqlx.is_some())
+            }
             _ => Err(format!("unknown kind {kind} for {name}, {waits}")),
         }
     }
@@ -116,6 +123,10 @@ impl Clients {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             return Ok(());
+        }
+        #[cfg(feature = "postgres")]
+        if let Some(held) = self.sqlx.take() {
+            return held.release().await;
         }
         Err("nothing is held".to_owned())
     }

@@ -15,7 +15,9 @@ pub(crate) enum Language {
     Go,
     Java,
     Node,
+    Php,
     Python,
+    Ruby,
     /// This binary itself.
     Rust,
 }
@@ -30,12 +32,14 @@ pub(crate) async fn program(
     servers: &str,
     lease: Duration,
 ) -> Result<Command, String> {
-    static BUILT: [OnceCell<Result<PathBuf, String>>; 4] = [const { OnceCell::const_new() }; 4];
+    static BUILT: [OnceCell<Result<PathBuf, String>>; 6] = [const { OnceCell::const_new() }; 6];
     let language = match language {
         Language::Go => testkit::Language::Go,
         Language::Java => testkit::Language::Java,
         Language::Node => testkit::Language::Node,
+        Language::Php => testkit::Language::Php,
         Language::Python => testkit::Language::Python,
+        Language::Ruby => testkit::Language::Ruby,
         Language::Rust => return Ok(crate::rust::command(servers, lease)),
     };
     let build = move || {
