@@ -4,7 +4,9 @@
 mod blocking;
 mod cancel;
 mod first_steps;
+mod handoff;
 mod metrics;
 mod notice;
+mod renewals;
 mod renewer;
 mod traps;
