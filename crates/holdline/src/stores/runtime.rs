@@ -46,14 +46,17 @@ impl Background {
     }
 }
 
-/// Work that goes on in the background when this is dropped, if there is a runtime.
+/// Work that goes on in the background when this is dropped.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static> {
+    work: Option<Pin<Box<F>>>,
+    runtime: &'static Background,
+}
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 impl<F: Future<Output: Send> + Send + 'static> Finished<F> {
-    pub(crate) fn new(work: F) -> Self {
-        Finished(Some(Box::pin(work)))
+    pub(crate) fn new(runtime: &'static Background, work: F) -> Self {
+        Finished { work: Some(Box::pin(work)), runtime }
     }
 }
 
@@ -62,10 +65,10 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let Some(work) = &mut self.work else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
         if polled.is_ready() {
-            self.0 = None;
+            self.work = None;
         }
         polled
     }
@@ -74,8 +77,8 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
     fn drop(&mut self) {
-        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(work);
+        if let Some(work) = self.work.take() {
+            self.runtime.spawn(work);
         }
     }
 }

@@ -83,6 +83,35 @@ async fn an_interrupted_call_is_made_again() {
     }
 }
 
+/// A stranger that keeps the rows of some locks locked delays those who want these, and does not
+/// hold up the renewals of others, though they share a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_do_not_wait_for_locked_rows() {
+    for database in databases("renewals").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let locks: Vec<_> = (0..4).map(|n| Mutex::new(&client, format!("x{n}"))).collect();
+        for lock in &locks {
+            lock.lock().await.expect("works").unlock().await.expect("held");
+        }
+        let held = Mutex::new(&client, "held").lease(Duration::from_secs(6)).lock().await;
+        let held = held.expect("works");
+        let mut stranger = database.conn().await;
+        stranger.query_drop("START TRANSACTION").await.expect("works");
+        let rows = "SELECT COUNT(*) FROM holdline_line WHERE name LIKE 'x_' FOR UPDATE";
+        assert_eq!(first::<u64>(&mut stranger, rows).await, 4);
+        let wanted: Vec<_> =
+            locks.into_iter().map(|lock| tokio::spawn(async move { lock.lock().await })).collect();
+        let lost = tokio::time::timeout(Duration::from_secs(8), held.lost()).await;
+        assert!(lost.is_err(), "it was renewed too late");
+        stranger.query_drop("ROLLBACK").await.expect("works");
+        held.unlock().await.expect("held");
+        for lock in wanted {
+            let guard = soon("the lock", lock).await.expect("no panic").expect("no error");
+            guard.unlock().await.expect("held");
+        }
+    }
+}
+
 /// A user with few rights, and the URL with which it logs in.
 async fn plain(database: &Database, conn: &mut Conn) -> String {
     drop(open(&database.url("")).await.expect("installs"));

@@ -15,6 +15,7 @@ mod faults;
 mod limits;
 mod notices;
 mod rights;
+mod runtimes;
 mod schema;
 mod server;
 mod sessions;

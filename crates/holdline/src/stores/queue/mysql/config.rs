@@ -26,7 +26,7 @@ pub(super) struct Config {
     pub(super) timeout: Duration,
     /// How long a lock stays locked at least, by ShedLock's table.
     pub(super) at_least: Duration,
-    /// The number of connections for calls. The renewer's thread has one more.
+    /// The number of connections for calls.
     pub(super) connections: usize,
     /// Whether the server is to count the rows that were found, and not those that were changed.
     /// It makes no difference; other clients on a shared proxy may need it.

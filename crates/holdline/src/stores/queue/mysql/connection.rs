@@ -4,6 +4,11 @@
 //! If its future is dropped before that, it is finished in the background, so that those who give
 //! up cost no connections; there are never more calls under way than connections. If its time is
 //! over, the connection is closed: what comes on it later can be no other call's answer.
+//!
+//! The sockets belong to a runtime of the stores' own, so that a connection serves the program's
+//! runtimes, one after the other, and the renewer's. But a call that is under way stands still with
+//! its program, or waits for a stranger's lock of a row: then renewals have a connection of their
+//! own until that is over.
 
 use super::config::{Config, Scheme};
 use super::errors::READ_ONLY;
@@ -15,14 +20,14 @@ use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
-use crate::stores::runtime::Finished;
+use crate::stores::runtime::{Background, Finished};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
@@ -30,10 +35,22 @@ const SCHEMA: i32 = 1;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
+/// How long a renewal waits for a connection for calls, before it makes one.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// The runtime of the connections of all MySQL stores in this process.
+pub(super) fn runtime() -> Result<&'static Background, Error> {
+    static RUNTIME: Background = Background::new("mysql");
+    RUNTIME.start().map(|()| &RUNTIME)
+}
+
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
     pub(super) config: Arc<Config>,
     pub(super) opts: Opts,
+    pub(super) runtime: &'static Background,
+    /// Those of the store, if these are its background handle's.
+    shared: Option<Arc<Connections>>,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
@@ -43,25 +60,35 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(
-        config: &Arc<Config>,
-        most: usize,
-        in_flight: Arc<InFlight>,
-    ) -> Result<Self, Error> {
-        Ok(Connections {
-            config: Arc::clone(config),
-            opts: opts::of(config)?,
-            permits: Arc::new(Semaphore::new(most)),
-            idle: Mutex::new(Vec::new()),
-            failures: Mutex::new((0, Time(0))),
-            in_flight,
-        })
+    /// The connections of a store: as many as its configuration says.
+    pub(super) fn new(config: Config) -> Result<Arc<Self>, Error> {
+        let (opts, runtime) = (opts::of(&config)?, runtime()?);
+        let permits = Arc::new(Semaphore::new(config.connections));
+        let (shared, config) = (None, Arc::new(config));
+        Ok(Arc::new(Connections {
+            config,
+            opts,
+            runtime,
+            shared,
+            permits,
+            idle: Mutex::default(),
+            failures: Mutex::default(),
+            in_flight: Arc::default(),
+        }))
     }
 
-    /// One more connection to the same, for renewals, which a busy program does not hold up.
+    /// The same connections, and one of its own, for renewals.
     pub(super) fn background(self: &Arc<Self>) -> Arc<Self> {
-        let one = Connections::new(&self.config, 1, Arc::clone(&self.in_flight));
-        one.map_or_else(|_| Arc::clone(self), Arc::new)
+        Arc::new(Connections {
+            config: Arc::clone(&self.config),
+            opts: self.opts.clone(),
+            runtime: self.runtime,
+            shared: Some(Arc::clone(self)),
+            permits: Arc::new(Semaphore::new(1)),
+            idle: Mutex::default(),
+            failures: Mutex::default(),
+            in_flight: Arc::clone(&self.in_flight),
+        })
     }
 
     /// Runs a statement that may be [repeated](repeat), and returns its answer.
@@ -85,15 +112,28 @@ impl Connections {
         statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let (connections, statement) = (Arc::clone(self), statement.clone());
+        let (connections, permit) = self.turn().await;
+        let statement = statement.clone();
         let work = async move {
             let asked = answered(limit, connections.ask(&statement));
             let answer = recorded(&connections.in_flight, taker, asked).await;
             drop(permit);
             answer
         };
-        Finished::new(work).await
+        Finished::new(self.runtime, work).await
+    }
+
+    /// The connections for the next call, and the right to one of them.
+    async fn turn(self: &Arc<Self>) -> (Arc<Self>, Option<OwnedSemaphorePermit>) {
+        if let Some(shared) = &self.shared {
+            let soon = clock::now().after(PATIENCE);
+            let permit = Arc::clone(&shared.permits).acquire_owned();
+            if let Some(permit) = clock::within(soon, permit).await {
+                self.idle.lock().clear(); // it is not needed any more
+                return (Arc::clone(shared), permit.ok());
+            }
+        }
+        (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
     async fn ask(&self, statement: &Statement) -> Result<Answer, Fault> {
@@ -119,10 +159,15 @@ impl Connections {
         if failures > 0 {
             clock::sleep_until(until).await;
         }
-        let connected = match self.config.scheme {
-            Scheme::Shedlock => shedlock::connect(&self.opts, &self.config).await,
-            _ => connect(&self.opts, &self.config).await,
+        let (opts, config) = (self.opts.clone(), Arc::clone(&self.config));
+        let limit = clock::now().after(config.timeout);
+        let connecting = async move {
+            match config.scheme {
+                Scheme::Shedlock => answered(limit, shedlock::connect(&opts, &config)).await,
+                _ => answered(limit, connect(&opts, &config)).await,
+            }
         };
+        let connected = self.runtime.spawn(connecting).await.unwrap_or(Err(Fault::Silence));
         let mut state = self.failures.lock();
         *state = match connected {
             Err(Fault::Unsent(_) | Fault::Broken(_)) => {

@@ -102,7 +102,7 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
-            "has no connection left; a process needs two, one more while it waits, and with the \
+            "has no connection left; a process needs one, one more while it waits, and with the \
              schemes row and named one more for each lock: raise max_connections or the user's \
              limit, or close others",
         ),

@@ -60,7 +60,7 @@ impl Listener {
         self.number
     }
 
-    /// Starts it, on the caller's runtime, unless it runs or has just failed. Nobody waits for it.
+    /// Starts it, unless it runs or has just failed. Nobody waits for it.
     pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
         if task.as_ref().is_some_and(|task| !task.is_finished())
@@ -70,6 +70,7 @@ impl Listener {
         }
         let (number, starts) = (self.number, Arc::clone(&self.starts));
         let (connections, watches) = (Arc::clone(connections), Arc::clone(watches));
+        let runtime = connections.runtime;
         let work = async move {
             let ended = listen(number, &connections, &watches, &starts).await;
             watches.untold();
@@ -80,7 +81,7 @@ impl Listener {
                 tracing::debug!(error = %fault.explain(&connections.config, ""), "no notices");
             }
         };
-        *task = Some(tokio::spawn(work).abort_handle());
+        *task = Some(runtime.spawn(work).abort_handle());
     }
 }
 

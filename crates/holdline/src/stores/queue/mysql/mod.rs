@@ -47,14 +47,16 @@ use table::Table;
 /// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used.
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(rest)?;
+    Box::pin(open_scheme(config)).await
+}
+
+async fn open_scheme(config: Config) -> Result<Arc<dyn Store>> {
     if config.install {
         schema::install_at(&config).await?;
     }
-    match config.scheme {
-        Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
-        Scheme::Shedlock => Ok(Arc::new(Shedlock(shedlock::Rows::open(config).await?))),
-        Scheme::Row | Scheme::Named => {
-            Ok(Arc::new(SessionLocks::open(Sessions::new(config)?).await?))
-        }
-    }
+    Ok(match config.scheme {
+        Scheme::Table => Arc::new(Table::open(config).await?),
+        Scheme::Shedlock => Arc::new(Shedlock(shedlock::Rows::open(config).await?)),
+        Scheme::Row | Scheme::Named => Arc::new(SessionLocks::open(Sessions::new(config)?).await?),
+    })
 }

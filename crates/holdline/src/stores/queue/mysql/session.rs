@@ -14,7 +14,7 @@
 //! takes it back.
 
 use super::config::{Config, Scheme};
-use super::connection::{Connections, ask, connect};
+use super::connection::{Connections, ask, connect, runtime};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
 use super::{opts, text};
@@ -54,9 +54,6 @@ const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout
     idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
     wait_timeout = 86400; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// The runtime of the connections of all these stores in this process.
-static RUNTIME: Background = Background::new("mysql");
-
 /// What is said about locks that connections hold.
 pub(super) struct Sessions {
     config: Config,
@@ -75,10 +72,10 @@ fn seconds(lease: Duration) -> u64 {
 impl Sessions {
     pub(super) fn new(config: Config) -> Result<Self> {
         // A renewal counts, also if it changes nothing.
-        let counting = Arc::new(Config { found_rows: true, ..config.clone() });
+        let counting = Config { found_rows: true, ..config.clone() };
         Ok(Sessions {
             opts: opts::of(&config)?,
-            records: Arc::new(Connections::new(&counting, config.connections, Arc::default())?),
+            records: Connections::new(counting)?,
             idle: Mutex::default(),
             config,
         })
@@ -176,7 +173,7 @@ impl Dialect for Sessions {
     const MORE: &str = "use the scheme \"table\"";
 
     fn background() -> Result<&'static Background> {
-        RUNTIME.start().map(|()| &RUNTIME)
+        runtime()
     }
 
     fn most(&self) -> (usize, usize) {

@@ -46,9 +46,7 @@ impl Rows {
     /// Connects, and checks what is there.
     pub(super) async fn open(config: Config) -> Result<Self> {
         // A renewal counts, also if it changes nothing.
-        let config = Arc::new(Config { found_rows: true, ..config });
-        let connections = Connections::new(&config, config.connections, Arc::default())?;
-        let rows = Rows(Arc::new(connections));
+        let rows = Rows(Connections::new(Config { found_rows: true, ..config })?);
         let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)

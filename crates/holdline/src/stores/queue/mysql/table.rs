@@ -48,8 +48,7 @@ struct Shared {
 
 impl Table {
     pub(super) async fn open(config: Config) -> Result<Self> {
-        let config = Arc::new(config);
-        let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
+        let connections = Connections::new(config)?;
         let shared = Arc::new(Shared {
             listener: Listener::default(),
             watches: Arc::default(),
@@ -189,9 +188,9 @@ impl AsyncStore for Table {
             if let Some(look) = watches.begin_look() {
                 let (connections, shared) =
                     (Arc::clone(&self.connections), Arc::clone(&self.shared));
-                // In a task of its own: a look that is abandoned would close its connection. There
-                // is one at a time, and it ends with the time limit of a call.
-                tokio::spawn(async move {
+                // In a task of its own, which is carried to its end. There is one at a time, and it
+                // ends with the time limit of a call.
+                self.connections.runtime.spawn(async move {
                     let answer = connections.call(&text::fronts(&look)).await;
                     let fronts = answer.map(|answer| text::front_rows(&answer.rows));
                     shared.watches.end_look(&fronts.unwrap_or_default());

@@ -9,7 +9,7 @@
 //! either end noticing.
 
 use super::address::{Address, Scheme};
-use super::session::Session;
+use super::session::{self, Session};
 use super::{encode, schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
@@ -84,7 +84,8 @@ impl Connection {
         let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
         let in_flight = Arc::clone(&self.in_flight);
-        let mut work = Finished::new(async move {
+        let runtime = session::runtime().map_err(Fault::from)?;
+        let mut work = Finished::new(runtime, async move {
             let asked = answered(limit, own.client.simple_query(&sql));
             let reply = recorded(&in_flight, taker, asked).await;
             if !reply.as_ref().is_err_and(Fault::silent) {

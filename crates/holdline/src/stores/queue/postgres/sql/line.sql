@@ -132,15 +132,13 @@ BEGIN
     )
     SELECT count(*), coalesce(sum(l.weight) FILTER (WHERE l.seq < h.front), 0)
       INTO gone, weight FROM lapsed l;
-    h.count := h.count - gone;
-    h.held := h.held - weight;
+    h.count := h.count - gone; h.held := h.held - weight;
   END IF;
   IF h.expires <= now THEN
     h := "holdline".remove(h, "holdline".by_id(h, h.id));
   END IF;
   h := "holdline".advance(h, asker);
-  h.due := 9223372036854775807;
-  IF h.count > 0 THEN h.due := h.expires; END IF;
+  h.due := coalesce(h.expires, 9223372036854775807); -- of an empty line it is null
   IF h.count > 1 THEN
     SELECT least(h.due, min(o.expires)) INTO h.due FROM "holdline".place o WHERE o.line = h.no;
   END IF;
@@ -338,9 +336,8 @@ CREATE OR REPLACE FUNCTION "holdline".evict(in_name text, in_id uuid, in_note te
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; p "holdline".place; now bigint; token bigint;
 BEGIN
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM set_config('synchronous_commit', 'on', true)
+    WHERE current_setting('synchronous_commit') = 'off';
   PERFORM set_config('lock_timeout', '800', true);
   h := "holdline".lock_line(in_name, false);
   IF h.no IS NULL THEN RETURN NULL; END IF;

@@ -1,0 +1,58 @@
+//! A store that several runtimes use, as in a program that blocks on one future at a time.
+
+use crate::server::databases;
+use holdline::{Mutex, open};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("the system gives a runtime")
+}
+
+/// A connection that was made in one runtime serves calls of another, though the first one does not
+/// run, or is not there any more.
+#[test]
+fn calls_do_not_depend_on_the_runtime_of_those_before() {
+    let (first, second) = (runtime(), runtime());
+    for database in first.block_on(databases("runtimes")) {
+        let timeout = Duration::from_secs(20);
+        let client = first.block_on(async {
+            let client = open(&database.url("&timeout=20s")).await.expect("opens");
+            Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+            client
+        });
+        let began = Instant::now();
+        second.block_on(async {
+            let lock = Mutex::new(&client, "x").lease(timeout * 3);
+            lock.lock().await.expect("works").unlock().await.expect("held");
+        });
+        assert!(began.elapsed() < timeout / 4, "it waits for a runtime that does not run");
+    }
+}
+
+/// A program that stands still in the middle of a call does not lose what it holds.
+#[test]
+fn renewals_go_on_while_a_call_stands_still() {
+    let runtime = runtime();
+    for database in runtime.block_on(databases("still")) {
+        runtime.block_on(async {
+            let client = open(&database.url("&timeout=20s")).await.expect("opens");
+            let lease = Duration::from_secs(4);
+            let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("works");
+            // One that was sent, and has no answer yet.
+            let call = loop {
+                let mut call = Box::pin(client.inspect("x"));
+                let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+                if poll.await {
+                    break call;
+                }
+            };
+            std::thread::sleep(lease + lease / 4);
+            assert!(guard.is_valid(), "it was not renewed");
+            call.await.expect("it is answered");
+            guard.unlock().await.expect("held");
+        });
+    }
+}
