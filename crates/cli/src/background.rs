@@ -24,8 +24,8 @@ use std::future::pending;
 use std::io::{ErrorKind, stdin};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -42,6 +42,8 @@ const SPEAKING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest line on the socket.
 const LINE: u64 = 4096;
+/// The ending of the name of a socket that listens, or that did.
+const LISTENING: &str = "sock";
 
 /// The process whose end releases the lock.
 #[derive(Debug)]
@@ -155,7 +157,15 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
         };
     }
     let ended = holder.wait().await.map_err(|error| internal("the holder", &error))?;
-    Ok(Exit(u8::try_from(ended.code().unwrap_or(Exit::INTERNAL.0.into())).unwrap_or(1)))
+    let Some(code) = ended.code() else {
+        let signal = ended.signal().unwrap_or(0);
+        let message = format!(
+            "the process that was to hold the lock was killed by signal {signal}; nothing is held"
+        );
+        return Err(Failure::new(Exit::signal(signal), "interrupted", message));
+    };
+    // It has said why.
+    Ok(Exit(u8::try_from(code).unwrap_or(Exit::INTERNAL.0)))
 }
 
 fn send(holder: &Child, signal: Signal) {
@@ -277,7 +287,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         );
         Failure::new(Exit::LOST, "lost", message)
     };
-    let path = folder()?.join(format!("{handle}.sock"));
+    let path = folder()?.join(format!("{handle}.{LISTENING}"));
     let talk = async {
         let stream = UnixStream::connect(&path).await?;
         let mut stream = BufReader::new(stream);
@@ -312,8 +322,12 @@ impl Socket {
     fn bind(id: &str) -> Result<Socket, Failure> {
         let folder = folder()?;
         remove_stale(&folder);
-        let path = folder.join(format!("{id}.sock"));
-        let listener = UnixListener::bind(&path).map_err(|error| {
+        let path = folder.join(format!("{id}.{LISTENING}"));
+        // It has its name when it listens: until then others would take it for a dead holder's.
+        let unready = folder.join(format!("{id}.new"));
+        let listener = UnixListener::bind(&unready)
+            .and_then(|listener| std::fs::rename(&unready, &path).map(|()| listener));
+        let listener = listener.map_err(|error| {
             let message = format!("cannot listen at {}: {error}", path.display());
             Failure::new(Exit::SYSTEM, "system", message)
         })?;
@@ -343,9 +357,10 @@ impl Drop for Socket {
 }
 
 /// Removes sockets whose holders were killed.
-fn remove_stale(folder: &std::path::Path) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(100);
-    for path in entries.map(|entry| entry.path()) {
+fn remove_stale(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension() == Some(LISTENING.as_ref())).take(100) {
         let refused = std::os::unix::net::UnixStream::connect(&path)
             .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
         if refused {
@@ -395,4 +410,24 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
     Failure::resource_shortage(&format!("cannot reach {what}"), error).unwrap_or_else(|| {
         Failure::new(Exit::SYSTEM, "system", format!("cannot reach {what}: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remove_stale;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn only_what_listens_no_more_is_stale() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["dead.sock", "alive.sock", "unready.new"];
+        let [dead, alive, unready] = names.map(|name| folder.path().join(name));
+        let _alive = UnixListener::bind(&alive).unwrap();
+        // A socket that was bound, and does not listen yet, refuses as one of a dead process does.
+        for path in [&dead, &unready] {
+            drop(UnixListener::bind(path).unwrap());
+        }
+        remove_stale(folder.path());
+        assert_eq!([dead, alive, unready].map(|path| path.exists()), [false, true, true]);
+    }
 }

@@ -16,6 +16,7 @@ use holdline::Client;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -160,8 +161,10 @@ pub(crate) struct Obtained {
     pub(crate) signals: Signals,
     enclosing: EnclosingLocks,
     grace: Duration,
+    /// The command's file; empty if there is no command.
+    program: PathBuf,
     /// The store of a lock that the command is to hold by itself.
-    file: Option<ExecStore>,
+    exec_store: Option<ExecStore>,
 }
 
 impl Job {
@@ -175,11 +178,12 @@ impl Job {
             check_name(name)?;
         }
         let grace = self.hold.grace()?;
-        if let Some(program) = self.command.first() {
-            child::lookup::check(program)?;
-        }
+        let program = match self.command.first() {
+            Some(program) => child::lookup::find(program)?,
+            None => PathBuf::new(),
+        };
         let mut signals = Signals::new()?;
-        let (opened, file) = unless_signalled(&mut signals, self.open(session)).await?;
+        let (opened, exec_store) = unless_signalled(&mut signals, self.open(session)).await?;
         let enclosing = EnclosingLocks::read();
         let inherited = self.inherited(&enclosing, &opened.client);
         let hold = match unless_signalled(&mut signals, inherited).await? {
@@ -187,13 +191,15 @@ impl Job {
             None => self.acquire(session, &opened, grace, &mut signals).await?,
         };
         self.announce(session, &opened.client, &hold);
-        Ok(Obtained { client: opened.client, hold, signals, enclosing, grace, file })
+        let client = opened.client;
+        Ok(Obtained { client, hold, signals, enclosing, grace, program, exec_store })
     }
 
     /// Runs the job.
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         let obtained = self.obtain(session).await?;
-        let Obtained { client, hold, mut signals, enclosing, grace, file: opened_file } = obtained;
+        let Obtained { client, hold, mut signals, enclosing, grace, program, exec_store } =
+            obtained;
         let since = Instant::now();
         if self.command.is_empty() {
             return self.hold_until_signal(session, &client, hold, signals).await;
@@ -204,12 +210,13 @@ impl Job {
             (env::STORE, session.exported_store().filter(|_| self.export_store)),
             (env::HELD, Some(enclosing.with(&hold))),
         ];
-        if let Some(store) = &opened_file {
-            let failure = store.exec(&self.command, &env);
+        if let Some(store) = &exec_store {
+            let failure = store.exec(&program, &self.command, &env);
             self.release(session, &client, hold).await;
             return Err(failure);
         }
-        let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
+        let running = Running::start(&program, &self.command, &env, &mut signals, session.printer);
+        let ended = match running {
             Ok(running) => {
                 let policy = self.hold.policy(grace);
                 running.supervise(&hold, &mut signals, policy, session.printer).await?
@@ -229,7 +236,10 @@ impl Job {
         let lingered = self.hold_minimum(since, &hold, &mut signals).await;
         match self.release(session, &client, hold).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
-            _ => Ok(exit),
+            _ => {
+                client.before_exit();
+                Ok(exit)
+            }
         }
     }
 

@@ -4,12 +4,11 @@
 //! store, whose liveness lock the command inherits. Nobody renews, so the lease is as long as the
 //! store allows, and nobody stops the command if the lock is broken.
 
-use crate::child::lookup;
+use crate::child::{lookup, set_env};
 use crate::exit::Failure;
 use holdline::Client;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 /// The lease: what the file store takes at most.
@@ -52,21 +51,19 @@ impl ExecStore {
     }
 
     /// Executes the command in place of this process. Returns only if that fails.
-    pub(crate) fn exec(&self, argv: &[OsString], env: &[(&str, Option<String>)]) -> Failure {
+    pub(crate) fn exec(
+        &self,
+        program: &Path,
+        argv: &[OsString],
+        env: &[(&str, Option<String>)],
+    ) -> Failure {
         #[cfg(feature = "sqlite")]
         if let Err(error) = self.file.inherit_by_exec() {
             return error.into();
         }
         crate::printer::Printer::flush();
-        let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]);
-        for (key, value) in env {
-            match value {
-                Some(value) => command.env(key, value),
-                None => command.env_remove(key),
-            };
-        }
-        lookup::refuse(&argv[0], &command.exec())
+        let error = lookup::exec(program, argv, |command| set_env(command, env));
+        lookup::refuse(&argv[0], &error)
     }
 }
 

@@ -4,10 +4,11 @@
 //! parent is still alive, and executes the command. It runs before anything else in `main`, and
 //! costs one exec.
 
-use super::lookup::refuse;
+use super::lookup;
 use crate::printer::Printer;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// The launcher's `argv[0]`, which no program has by accident.
@@ -21,21 +22,21 @@ pub(crate) fn launch_if_told() {
     }
     let parent = args.next().and_then(|parent| parent.to_str()?.parse().ok());
     let json = args.next().is_some_and(|form| form == "json");
-    if let (Some(parent), Some(program)) = (parent, args.next()) {
-        std::process::exit(exec(parent, json, &program, args));
+    let (file, argv) = (args.next(), args.collect::<Vec<_>>());
+    if let (Some(parent), Some(file), [_, ..]) = (parent, file, &argv[..]) {
+        std::process::exit(exec(parent, json, Path::new(&file), &argv));
     }
     std::process::exit(crate::exit::Exit::INTERNAL.0.into());
 }
 
 /// Executes the command in place of this process. Returns only on failure, with an exit code.
-fn exec(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs) -> i32 {
+fn exec(parent: i32, json: bool, file: &Path, argv: &[OsString]) -> i32 {
     die_with_parent();
     // The kernel does not report a parent that died before the request.
     if rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
         return crate::exit::Exit::signal(9).0.into();
     }
-    let error = Command::new(program).args(args).exec();
-    let failure = refuse(program, &error);
+    let failure = lookup::refuse(&argv[0], &lookup::exec(file, argv, |_| {}));
     Printer { json, quiet: false, verbose: false }.fail(&failure);
     Printer::flush();
     failure.exit.0.into()
@@ -51,18 +52,18 @@ fn die_with_parent() {
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent() {}
 
-/// The command to spawn: by way of a launcher on systems that need one.
-pub(crate) fn command(argv: &[OsString], json: bool) -> Command {
+/// The command to spawn, whose file is known: by way of a launcher on systems that need one.
+pub(crate) fn command(file: &Path, argv: &[OsString], json: bool) -> Command {
     // By /proc the running program is found, even after it was replaced on disk.
-    let own = std::path::Path::new("/proc/self/exe");
+    let own = Path::new("/proc/self/exe");
     let mut command;
     if cfg!(target_os = "linux") && own.exists() {
         command = Command::new(own);
         command.arg0(NAME).arg(std::process::id().to_string());
-        command.arg(if json { "json" } else { "text" }).args(argv);
+        command.arg(if json { "json" } else { "text" }).arg(file).args(argv);
     } else {
-        command = Command::new(&argv[0]);
-        command.args(&argv[1..]);
+        command = Command::new(file);
+        command.arg0(&argv[0]).args(&argv[1..]);
     }
     command
 }

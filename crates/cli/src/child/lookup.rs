@@ -1,17 +1,20 @@
-//! The look-up of the command: whether it can run at all, before a lock is taken.
+//! The look-up of the command: whether it can run at all, and which file it is, before a lock is
+//! taken.
 
 use crate::exit::{Exit, Failure};
 use rustix::fs::{Access, access};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Refuses a command that does not exist, or that cannot be executed.
-pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
+/// The file of a command. Refuses one that does not exist, or that cannot be executed.
+pub(crate) fn find(program: &OsStr) -> Result<PathBuf, Failure> {
     if program.as_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
-            Lookup::Fine => Ok(()),
+            Lookup::Fine => Ok(program.into()),
             Lookup::Bad => Err(refuse(program, &Error::from(ErrorKind::PermissionDenied))),
             Lookup::Absent => Err(refuse(program, &Error::from(ErrorKind::NotFound))),
         };
@@ -20,17 +23,31 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
         return Err(refuse(program, &Error::from(ErrorKind::NotFound)));
     }
     // Without PATH, execvp uses a default.
-    let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
+    let Some(path) = std::env::var_os("PATH") else { return Ok(program.into()) };
     let mut found_bad = false;
     for folder in std::env::split_paths(&path) {
-        match look(&folder.join(program)) {
-            Lookup::Fine => return Ok(()),
+        let file = folder.join(program);
+        match look(&file) {
+            Lookup::Fine => return Ok(file),
             Lookup::Bad => found_bad = true,
             Lookup::Absent => {}
         }
     }
     let kind = if found_bad { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
     Err(refuse(program, &Error::from(kind)))
+}
+
+/// Executes a command in place of this process: the file that was found, or another of its name if
+/// that one is gone. Returns only if that fails.
+pub(crate) fn exec(file: &Path, argv: &[OsString], prepare: impl Fn(&mut Command)) -> Error {
+    let run = |file: &OsStr| {
+        let mut command = Command::new(file);
+        command.arg0(&argv[0]).args(&argv[1..]);
+        prepare(&mut command);
+        command.exec()
+    };
+    let error = run(file.as_os_str());
+    if error.kind() == ErrorKind::NotFound { run(&argv[0]) } else { error }
 }
 
 enum Lookup {

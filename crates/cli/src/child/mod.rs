@@ -19,10 +19,11 @@ use rustix::process::{
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tree::Descendants;
 
@@ -77,6 +78,7 @@ impl Running {
     /// foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach it;
     /// otherwise it gets a group of its own.
     pub(crate) fn start(
+        file: &Path,
         argv: &[OsString],
         env: &[(&str, Option<String>)],
         signals: &mut Signals,
@@ -84,19 +86,15 @@ impl Running {
     ) -> Result<Self, Failure> {
         let grouped = !stdin().is_terminal();
         signals.watch_command(grouped)?;
-        let mut command = Command::from(launcher::command(argv, printer.json));
-        for (key, value) in env {
-            match value {
-                Some(value) => command.env(key, value),
-                None => command.env_remove(key),
-            };
-        }
+        let mut command = launcher::command(file, argv, printer.json);
+        set_env(&mut command, env);
         if grouped {
             command.process_group(0);
         }
         let descendants = Descendants::adopt()?;
         // The parent-death signal is bound to this thread, which lives to the end.
-        let child = command.spawn().map_err(|error| lookup::refuse(&argv[0], &error))?;
+        let child = tokio::process::Command::from(command).spawn();
+        let child = child.map_err(|error| lookup::refuse(&argv[0], &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")
@@ -234,6 +232,16 @@ impl Running {
         Descendants::reap(self.pid);
         self.grouped && test_kill_process_group(self.pid).is_ok()
             || !self.descendants.alive().pids().is_empty()
+    }
+}
+
+/// Sets variables of a command's environment, or removes them.
+pub(crate) fn set_env(command: &mut Command, env: &[(&str, Option<String>)]) {
+    for (key, value) in env {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
     }
 }
 

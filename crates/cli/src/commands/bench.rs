@@ -296,7 +296,7 @@ fn host() -> Result<Host, Failure> {
                 words
             },
         ),
-        wrap: |argv| child::command_that_ends_with_us(argv, false),
+        wrap: |argv| child::command_that_ends_with_us(Path::new(&argv[0]), argv, false),
         command: format!("holdline {}", words.collect::<Vec<_>>().join(" ")),
     })
 }

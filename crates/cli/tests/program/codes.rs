@@ -1,6 +1,6 @@
 //! Exit codes and messages.
 
-use super::common::{HOLDLINE, Place, finish};
+use super::common::{HOLDLINE, Place, Running, finish, until};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -83,6 +83,44 @@ fn a_failed_exec_is_told_apart_and_releases() {
         assert_eq!(run.code, code, "{run:?}");
         assert!(is_sentence(&run.err), "{run:?}");
         assert_eq!(place.counts("x"), (0, 0));
+    }
+}
+
+#[test]
+fn a_command_that_is_gone_after_the_wait_is_looked_for_again() {
+    let place = Place::new();
+    let add = |folder: &str| {
+        std::fs::create_dir(place.path(folder)).unwrap();
+        let script = place.path(folder).join("job");
+        std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        script
+    };
+    let (first, second) = (add("first"), add("second"));
+    let path = std::env::var("PATH").unwrap();
+    let folders = [&first, &second].map(|script| script.parent().unwrap().to_str().unwrap());
+    let run = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("PATH", format!("{}:{path}", folders.join(":")));
+        Running::start(&mut command)
+    };
+    assert_eq!(run(&["run", "x", "job"]).line(), first.to_str().unwrap());
+    let mut holder = place.hold(&[], "x");
+    let mut waiter = run(&["run", "x", "job"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    std::fs::remove_file(&first).unwrap();
+    holder.tell("\n");
+    assert_eq!(waiter.line(), second.to_str().unwrap());
+    assert_eq!(waiter.end().code, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_is_told_its_name_as_it_was_written() {
+    let place = Place::new();
+    for flags in [&["run", "x"][..], &["run", "-F", "x"]] {
+        let run = place.run([flags, &["--", "cat", "/proc/self/cmdline"]].concat());
+        assert_eq!(run.out, "cat\0/proc/self/cmdline\0\n", "{run:?}");
     }
 }
 

@@ -79,6 +79,21 @@ fn a_signal_ends_the_wait_of_acquire() {
 }
 
 #[test]
+fn a_holder_that_is_killed_during_the_wait_is_told() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "x");
+    let waiter = place.start(["acquire", "x"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    let pid = place.status("x")["waiters"][0]["pid"].as_i64().unwrap();
+    assert_ne!(pid, i64::from(waiter.pid().as_raw_nonzero().get()), "it waits in the background");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let run = waiter.end();
+    assert_eq!((run.code, run.out.as_str()), (128 + 9, ""), "{run:?}");
+    assert!(run.err.contains("was killed by signal 9; nothing is held"), "{run:?}");
+}
+
+#[test]
 fn a_lost_section_ends_the_script_and_release_says_so() {
     let place = Place::new();
     let break_ = |on_loss: &str, rest: &str| {

@@ -1,7 +1,7 @@
 //! A database that cannot be written for a while: who waits goes on waiting, who asks is told soon.
 
 use crate::children::{Puppet, alone, enter, fresh, name, together};
-use holdline::store::{Enter, Store};
+use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
 use holdline::{Client, ErrorKind, Mutex, clock};
 use rustix::process::Signal;
@@ -237,4 +237,21 @@ fn a_disk_that_hangs_keeps_nobody_from_renewing_other_locks() {
         drop(lost);
         hung.settle().await;
     });
+}
+
+#[tokio::test]
+async fn a_log_that_was_removed_in_use_is_named() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let one = File::open(&file).unwrap();
+    enter(&one, &name("job"), &fresh(), Enter::Queue).await;
+    fs::remove_file(folder.path().join("locks.db-wal")).unwrap();
+    let error = File::open(&file).expect_err("what it says is not there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("-wal was removed; end all programs"), "{error}");
+    drop(one);
+    let next = File::open(&file).unwrap();
+    let standing = enter(&next, &name("job"), &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }

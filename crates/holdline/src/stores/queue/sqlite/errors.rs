@@ -2,6 +2,7 @@
 
 use super::database::{BESIDE, beside};
 use crate::error::{Error, ErrorKind};
+use rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
 use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -74,6 +75,13 @@ pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
                 format!("the lock database {name} could not be opened just now; try again"),
             ),
         },
+        Some(ErrorCode::SystemIoFailure) if extended(&error) == Some(SQLITE_IOERR_SHORT_READ) => (
+            ErrorKind::Unavailable,
+            format!(
+                "the log of the lock database {name} is shorter than it was written, as if \
+                 {name}-wal was removed; end all programs that use it, and it begins anew"
+            ),
+        ),
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unavailable,
             format!("the system failed to read or write the lock database {name}; check the disk"),

@@ -19,6 +19,9 @@ static SHIFT: OnceLock<i128> = OnceLock::new();
 
 /// The file with the clock offsets of this process's time namespace.
 const OFFSETS: &str = "/proc/self/timens_offsets";
+/// The kernel's own time namespace (its `TIME_NS_INIT_INO`), which has no offsets.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const INITIAL: &str = "time:[4026531834]";
 
 /// The time now by the clock that is stored: boot time without the shift of a time namespace.
 pub(super) fn now() -> Time {
@@ -49,6 +52,11 @@ pub(super) fn detect_shift() -> Result<()> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_shift() -> io::Result<i128> {
+    let namespace = |name: &str| fs::read_link(format!("/proc/self/ns/{name}"));
+    // Nearly always so: then one look is enough.
+    if namespace("time").is_ok_and(|own| own == Path::new(INITIAL)) {
+        return Ok(0);
+    }
     let text = match fs::read_to_string(OFFSETS) {
         Ok(text) => text,
         // A kernel without time namespaces, or without /proc.
@@ -56,7 +64,6 @@ fn read_shift() -> io::Result<i128> {
         Err(error) => return Err(error),
     };
     // The file is about the namespace for children, which may differ from the process's own.
-    let namespace = |name: &str| fs::read_link(format!("/proc/self/ns/{name}"));
     if namespace("time")? != namespace("time_for_children")? {
         return Err(io::Error::other("its children have another time namespace than itself"));
     }
@@ -100,6 +107,17 @@ mod tests {
         for text in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
             assert_eq!(parse_shift(text), None, "{text}");
         }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[test]
+    fn the_initial_namespace_has_no_shift() {
+        let namespace = |name| fs::read_link(format!("/proc/self/ns/{name}")).ok();
+        // The file tells the offsets of the namespace for children.
+        if namespace("time_for_children").is_some_and(|it| it == Path::new(INITIAL)) {
+            assert_eq!(parse_shift(&fs::read_to_string(OFFSETS).unwrap()), Some(0));
+        }
+        assert!(read_shift().is_ok());
     }
 
     #[test]
