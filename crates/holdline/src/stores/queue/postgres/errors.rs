@@ -49,7 +49,7 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
         ),
         "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
         "22001" => (ErrorKind::Invalid, format!("has a column that is too short for {what}")),
-        "3D000" => (ErrorKind::Invalid, "has no such database".to_owned()),
+        "3D000" => (ErrorKind::Invalid, "has no such database; create it first".to_owned()),
         text => match &text[..2.min(text.len())] {
             "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
             "08" | "40" | "53" | "55" | "57" | "58" => {
