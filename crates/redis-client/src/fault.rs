@@ -158,7 +158,7 @@ fn refused(error: &RedisError, address: &str) -> Error {
     ) {
         (ErrorKind::Unavailable, "has sentinels that know no primary")
     } else if is("cluster support disabled") {
-        (ErrorKind::Invalid, "is no cluster; use a URL that begins with redis: or rediss:")
+        (ErrorKind::Invalid, "is no cluster; use a URL with redis instead of redis+cluster")
     } else if is("DB index is out of range") {
         (ErrorKind::Invalid, "has no database of this number; the default is /0, without a number")
     } else if error.kind() == Kind::InvalidClientConfig {
@@ -188,7 +188,7 @@ mod tests {
             (
                 "ERR This instance has cluster support disabled",
                 ErrorKind::Invalid,
-                "is no cluster; use a URL that begins with redis:",
+                "is no cluster; use a URL with redis instead",
             ),
         ] {
             let error = explained(&format!("-{reply}\r\n"));
