@@ -4,6 +4,7 @@
 //!   simulation can move it.
 //! - [`url`], [`servers`], [`tls`]: the parts of a URL that name servers, a user and certificates.
 //! - [`net`]: connections over TCP and TLS to what such a URL names.
+//! - [`probe`]: what kind of server listens at an address.
 //! - `tls_provider`: the provider of cryptography for clients that use the process's default.
 //! - [`liveness`]: until when a session is good, by what its server has confirmed.
 //! - [`sync`]: a mutex that ignores poisoning.
@@ -19,6 +20,8 @@ mod error;
 pub mod liveness;
 #[cfg(feature = "net")]
 pub mod net;
+#[cfg(feature = "net")]
+pub mod probe;
 pub mod servers;
 pub mod sync;
 pub mod tls;

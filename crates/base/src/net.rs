@@ -19,14 +19,19 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 ///
 /// # Errors
 ///
-/// That of the last address which did something else than to refuse the connection; so
+/// [`NotFound`](io::ErrorKind::NotFound) if the host's name is not known. Else that of the last
+/// address which did something else than to refuse the connection; so
 /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) means that all refused it.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection.
 pub async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = tokio::net::lookup_host(host).await?.collect();
+    let unknown = |error| {
+        let message = format!("the name of the host {host} is not known: {error}");
+        io::Error::new(io::ErrorKind::NotFound, message)
+    };
+    let addresses: Vec<_> = tokio::net::lookup_host(host).await.map_err(unknown)?.collect();
     let share = limit / u32::try_from(addresses.len()).unwrap_or(1).max(1);
     let mut last = None;
     for address in addresses {

@@ -30,6 +30,9 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let port = match after.strip_prefix(':') {
         None if after.is_empty() => None,
         None => return Err("has a host that makes no sense"),
+        Some(more) if more.contains(':') => {
+            return Err("has an IPv6 address without brackets; write [::1] or [::1]:PORT");
+        }
         Some(digits) => match digits.parse() {
             Ok(port) if port > 0 => Some(port),
             _ => return Err("has a port that is no number from 1 to 65535"),
@@ -158,6 +161,7 @@ mod tests {
         assert_eq!(host("[::1]", 7).as_deref(), Ok("[::1]:7"));
         assert_eq!(host("[::1]:1", 7).as_deref(), Ok("[::1]:1"));
         assert_eq!(host_and_port(""), Ok(("", None)));
+        assert!(host("fe80::1:7", 7).is_err_and(|error| error.contains("[::1]:PORT")));
         for bad in ["", ":1", "a:0", "a:65536", "a:x", "::1", "[::1", "[::1]x", "a b", "a%20"] {
             assert!(host(bad, 7).is_err(), "{bad}");
         }

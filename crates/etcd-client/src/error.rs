@@ -71,7 +71,11 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
             (ErrorKind::Denied, format!("{address} refuses the user or the password"))
         }
         Code::InvalidArgument if text.contains("user name is empty") => {
-            (ErrorKind::Denied, format!("{address} asks for a user and a password; give them"))
+            let message = format!(
+                "{address} asks for a user and a password; write them before the host, with a \
+                 colon between"
+            );
+            (ErrorKind::Denied, message)
         }
         Code::FailedPrecondition if text.contains("authentication is not enabled") => {
             let message = format!("{address} has no users; leave the user out of the URL");
@@ -83,9 +87,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
         Code::Foreign if reached => {
             (ErrorKind::Unavailable, format!("{address} is not answered by etcd at the moment"))
         }
-        Code::Foreign => {
-            (ErrorKind::Unsupported, format!("{address} is no etcd, or not reached as it wants"))
-        }
+        Code::Foreign => (ErrorKind::Unsupported, format!("{address} cannot be used as etcd")),
         Code::Unimplemented => {
             (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))
         }

@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) type Wrong = Arc<OnceLock<&'static str>>;
 
 /// What is known of one that closes the connection before it has said anything.
-pub(crate) const HUNG_UP: &str = "it hung up without a word; perhaps it wants TLS (etcds:)";
+pub(crate) const HUNG_UP: &str =
+    "it hung up without a word; perhaps it wants TLS (etcds:), or is no etcd";
 
 /// A socket whose first bytes are looked at.
 pub(crate) struct Greeted {

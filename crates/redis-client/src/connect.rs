@@ -1,7 +1,7 @@
 //! Connecting: to one server, to the primary that the sentinels name, or to a cluster.
 
 use crate::config::{Config, Kind};
-use crate::fault::Fault;
+use crate::fault::{Fault, says};
 use crate::notices::{self, Notices};
 use crate::{redirects, scan};
 use holdline_base::{Error, ErrorKind, clock};
@@ -211,7 +211,8 @@ async fn primary_of(
     let mut sentinel = multiplexed(&client, config).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
-    let found: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+    let found = command.query_async(&mut sentinel).await;
+    let found: Option<(String, u16)> = found.map_err(|error| no_sentinel(error, host, port))?;
     let Some((host, port)) = found else {
         let message = format!(
             "{} is watched by sentinels that know no primary of this name",
@@ -220,6 +221,22 @@ async fn primary_of(
         return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
     };
     Ok(address(config, &host, port))
+}
+
+/// The fault of a question to a sentinel, if what it says shows that it is none, or wants a login.
+fn no_sentinel(error: RedisError, host: &str, port: u16) -> Fault {
+    let (kind, advice) = if says(&error, "unknown command") {
+        let advice = "is no sentinel; name the sentinels, which listen on port 26379 unless \
+                      configured otherwise, or use a URL with redis for the server itself";
+        (ErrorKind::Invalid, advice)
+    } else if says(&error, "NOAUTH") {
+        let advice = "is a sentinel that asks for a password; name a file of it with \
+                      ?sentinel_password_file=PATH";
+        (ErrorKind::Denied, advice)
+    } else {
+        return error.into();
+    };
+    Fault::Ours(Error::new(kind, format!("{host}:{port} {advice}")))
 }
 
 async fn connect(builder: ClusterClientBuilder) -> Result<ClusterConnection, Fault> {

@@ -53,13 +53,21 @@ impl Fault {
                      that nothing blocks it"
                 ),
             ),
-            Fault::Broken(error, _) => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "the connection to {address} failed; check that it runs and can be reached: {}",
-                    clean(&error)
-                ),
-            ),
+            Fault::Broken(error, _) => {
+                let text = clean(&error);
+                let why = text.trim_start_matches("Failed to create initial connections - Io: ");
+                let tls = if why.contains("certificate") {
+                    "; check that its certificate names the host and is from an authority that is \
+                     trusted (ca_file)"
+                } else {
+                    ""
+                };
+                let message = format!(
+                    "the connection to {address} failed; check that it runs and can be reached: \
+                     {why}{tls}"
+                );
+                Error::new(ErrorKind::Unavailable, message)
+            }
             Fault::Refused(error) => refused(&error, address),
             Fault::Ours(error) => error,
         }
@@ -124,8 +132,11 @@ const PASSING: [&str; 15] = [
 
 fn refused(error: &RedisError, address: &str) -> Error {
     let is = |code: &str| says(error, code);
-    let (kind, advice) = if error.kind() == Kind::AuthenticationFailed
-        || is("NOAUTH")
+    let (kind, advice) = if is("NOAUTH") {
+        let advice = "asks for a password; write it before the host, after a colon, or name a \
+                      file of it with ?password_file=PATH";
+        (ErrorKind::Denied, advice)
+    } else if error.kind() == Kind::AuthenticationFailed
         || is("WRONGPASS")
         || is("invalid password")
         || is("without any password")
@@ -146,6 +157,10 @@ fn refused(error: &RedisError, address: &str) -> Error {
         Kind::MasterNameNotFoundBySentinel | Kind::NoValidReplicasFoundBySentinel
     ) {
         (ErrorKind::Unavailable, "has sentinels that know no primary")
+    } else if is("cluster support disabled") {
+        (ErrorKind::Invalid, "is no cluster; use a URL with redis instead of redis+cluster")
+    } else if is("DB index is out of range") {
+        (ErrorKind::Invalid, "has no database of this number; the default is /0, without a number")
     } else if error.kind() == Kind::InvalidClientConfig {
         (ErrorKind::Invalid, "cannot be used so")
     } else {
@@ -162,6 +177,24 @@ mod tests {
         let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
         let error = value.extract_error().expect_err("an error");
         Fault::from(error).explain("redis://h")
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        for (reply, kind, advice) in [
+            ("NOAUTH Authentication required.", ErrorKind::Denied, "asks for a password; write it"),
+            ("WRONGPASS invalid username-password pair", ErrorKind::Denied, "check both"),
+            ("ERR DB index is out of range", ErrorKind::Invalid, "no database of this number"),
+            (
+                "ERR This instance has cluster support disabled",
+                ErrorKind::Invalid,
+                "is no cluster; use a URL with redis instead",
+            ),
+        ] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(advice), "{error}");
+        }
     }
 
     /// The texts are those of real servers, inside and outside of scripts.

@@ -88,6 +88,11 @@ impl Client {
                         return Ok(Client { connection, id, length });
                     }
                     Err(Failure::Absent) => {}
+                    Err(Failure::NoAddress) => {
+                        if failure == Error::NoHosts {
+                            failure = Error::NoAddress;
+                        }
+                    }
                     Err(Failure::Over(Error::AuthFailed)) => return Err(Error::AuthFailed),
                     Err(why) => {
                         tracing::debug!(%host, %why, "no session with ZooKeeper");

@@ -12,6 +12,8 @@ pub enum Error {
     Timeout,
     /// All addresses refused the connection.
     NoHosts,
+    /// The names of these hosts are not known, and no other host accepted the connection.
+    NoAddress,
     /// A server says that the session is over.
     SessionExpired,
     /// It is over for us, since we cannot rely on it any more; the servers may still keep it.
@@ -127,6 +129,7 @@ impl fmt::Display for Error {
             Error::ConnectionLoss => "the connection broke",
             Error::Timeout => "no answer in time",
             Error::NoHosts => "connection refused",
+            Error::NoAddress => "the name of a host is not known",
             Error::SessionExpired => "the session is over",
             Error::SessionGivenUp => "the session was given up",
             Error::WentBack => "the servers have lost transactions that they had confirmed",

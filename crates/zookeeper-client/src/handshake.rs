@@ -35,6 +35,8 @@ impl SessionId {
 pub(crate) enum Failure {
     /// The connection was refused.
     Absent,
+    /// The host's name is not known.
+    NoAddress,
     /// It hangs up without a word: it does not serve, or not us.
     HungUp,
     /// It is silent, does not serve, or cannot be trusted.
@@ -54,6 +56,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Absent => f.write_str("nobody listens there"),
+            Failure::NoAddress => f.write_str("its name is not known"),
             Failure::HungUp => f.write_str("it hangs up"),
             Failure::Unusable(why) => f.write_str(why),
             Failure::Over(why) => why.fmt(f),
@@ -87,6 +90,7 @@ pub(crate) async fn attach<T>(
     let socket = clock::timeout(silence, pin!(net::dial(host, silence))).await.ok_or_else(late)?;
     let socket = socket.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => Failure::Absent,
+        ErrorKind::NotFound => Failure::NoAddress,
         _ => Failure::unusable(error),
     })?;
     let wrapping = pin!(net::wrap(config.tls.as_ref(), host, socket));
@@ -147,7 +151,7 @@ pub(crate) async fn introduce<T>(
     };
     let failed = tokio::select! {
         done = &mut attempt => match done {
-            Ok(_) | Err(Failure::Absent | Failure::Over(_)) => return done,
+            Ok(_) | Err(Failure::Absent | Failure::NoAddress | Failure::Over(_)) => return done,
             Err(failed) => failed,
         },
         stranger = look => match stranger {

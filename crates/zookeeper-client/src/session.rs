@@ -65,7 +65,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHosts`] if all addresses refused the connection; [`Error::Stranger`] if something
+    /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
+    /// of one of them is not known; [`Error::Stranger`] if something
     /// else answers there; [`Error::AuthFailed`] if the user or the password is wrong.
     ///
     /// # Cancel safety

@@ -15,6 +15,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "in_flight",
     "mod",
     "model",
+    "opening",
     "recent",
     "runtime",
     "sessions",

@@ -3,6 +3,8 @@
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "simulation"))]
 #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "each store uses a part of it"))]
 mod ephemeral;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+mod opening;
 mod queue;
 pub mod quorum;
 #[cfg(any(

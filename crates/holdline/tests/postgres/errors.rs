@@ -38,6 +38,26 @@ async fn a_server_without_a_connection_left_is_named() {
     until("there is one again", async || open(&url).await.is_ok()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_not_given_is_asked_for() {
+    let Some(server) = private("password", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    sql.batch_execute("CREATE ROLE app LOGIN PASSWORD 'right'").await.expect("works");
+    let rules = server.folder().join("pg_hba.conf");
+    let others = std::fs::read_to_string(&rules).expect("it is there");
+    let ours = format!("host all app 127.0.0.1/32 scram-sha-256\n{others}");
+    std::fs::write(&rules, ours).expect("there is room");
+    sql.batch_execute("SELECT pg_reload_conf()").await.expect("works");
+    let refused = async |login: &str| {
+        let error = open(&server.url().replace("postgres@", login)).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        error.to_string()
+    };
+    until("the rules are read", async || refused("app:wrong@").await.contains("check both")).await;
+    let error = refused("app@").await;
+    assert!(error.contains("asks for a password; write it"), "{error}");
+}
+
 /// A small file system, unmounted when this is dropped.
 struct SmallDisk(PathBuf);
 

@@ -1,6 +1,7 @@
-//! What needs no server: first steps, the blocking API, cancellation at every await point, and the
-//! thread that renews.
+//! What needs no server: first steps, the blocking API, addresses at which no store is,
+//! cancellation at every await point, and the thread that renews.
 
+mod addresses;
 mod blocking;
 mod cancel;
 mod first_steps;

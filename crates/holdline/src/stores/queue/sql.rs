@@ -9,6 +9,7 @@ use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
+use holdline_base::probe::{self, Found};
 use holdline_kernel::Time;
 use std::cmp::Ordering;
 use std::fmt::Display;
@@ -94,8 +95,8 @@ impl Fault {
             Fault::Silence => (
                 ErrorKind::Unavailable,
                 format!(
-                    "{address} did not answer in time; check that it runs and can be reached, and \
-                     that no transaction blocks it"
+                    "{address} did not answer in time; check that such a server runs there and can \
+                     be reached, and that no transaction blocks it"
                 ),
             ),
             Fault::Unsent(why) | Fault::Broken(why) => (
@@ -137,6 +138,26 @@ pub(super) async fn answered<T, E: Into<Fault>>(
     clock::within(limit, call)
         .await
         .map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into))
+}
+
+/// The error that says what listens at the first host that replies, if that is another kind of
+/// server than `kind`. The caller limits the time.
+pub(super) async fn foreign(
+    address: &impl Display,
+    kind: &str,
+    hosts: &[(String, u16)],
+) -> Option<Error> {
+    let (host, found) = probe::first(hosts).await?;
+    let what = match found {
+        Found::Redis => format!("is a Redis or Valkey server, not {kind}"),
+        Found::MySql if kind != "MySQL" => format!("is a MySQL or MariaDB server, not {kind}"),
+        Found::Http => format!("is an HTTP server, not {kind}"),
+        Found::Tls => format!("speaks TLS before anything else, which {kind} does not"),
+        Found::Other(text) => format!("is no {kind} server: it answers \"{text}\""),
+        // PostgreSQL does so as well.
+        Found::Closed | Found::MySql => return None,
+    };
+    Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {host} {what}")))
 }
 
 /// The server's words, short and on one line.

@@ -40,8 +40,10 @@ pub(crate) fn enough(nodes: usize) -> Result<()> {
     if nodes >= 3 {
         return Ok(());
     }
-    let message =
-        format!("a quorum of {nodes} makes no sense: it takes three nodes to survive one");
+    let message = format!(
+        "a quorum of {nodes} makes no sense: it takes three nodes to survive the loss of one; \
+         write quorum:URL,URL,URL"
+    );
     Err(Error::new(ErrorKind::Invalid, message))
 }
 

@@ -50,9 +50,7 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Unavailable, format!("an answer of {address} makes no sense"))
         }
         ZkError::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
-        ZkError::Stranger(..) => {
-            (ErrorKind::Invalid, format!("{address} is no address of ours: {error}"))
-        }
+        ZkError::Stranger(..) => (ErrorKind::Invalid, format!("{address} cannot be used: {error}")),
         ZkError::Busy => {
             let message = format!(
                 "too many acquisitions of this process are under way in {address}, or are being \
@@ -66,6 +64,10 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
                  runs",
                 address.servers.hosts.join(", ")
             );
+            (ErrorKind::Unavailable, message)
+        }
+        ZkError::NoAddress => {
+            let message = format!("{address} could not be reached; check the names of its hosts");
             (ErrorKind::Unavailable, message)
         }
         _ => {

@@ -125,10 +125,11 @@ impl Shared {
                 return Ok(session);
             }
             let failure = self.session_slot.lock().failure.clone().unwrap_or(ZkError::Timeout);
-            let absent = matches!(failure, ZkError::NoHosts | ZkError::Stranger(..));
+            let absent =
+                matches!(failure, ZkError::NoHosts | ZkError::NoAddress | ZkError::Stranger(..));
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
-            // connection.
+            // connection, or have no address.
             if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
                 return Err(error);
             }

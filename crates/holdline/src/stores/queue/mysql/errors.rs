@@ -27,15 +27,31 @@ impl From<ClientError> for Fault {
             error @ ClientError::Driver(DriverError::ConnectionClosed) => {
                 Fault::Unsent(clean(&error.to_string()))
             }
-            error => {
+            ClientError::Driver(DriverError::UnknownAuthPlugin { name }) => {
+                Fault::Refused(ServerError {
+                    code: UNKNOWN_LOGIN.to_string(),
+                    message: name,
+                    meaning,
+                })
+            }
+            ClientError::Driver(DriverError::NoClientSslFlagFromServer) => {
+                let why = "it does not speak TLS; leave tls=true out of the URL, or give it a \
+                           certificate";
+                Fault::Broken(why.to_owned())
+            }
+            ClientError::Driver(error) => Fault::Broken(clean(&error.to_string())),
+            ClientError::Io(error) => {
                 let tls = if rejected(&error) {
-                    "; check that its certificate names the host and is from an authority that we \
-                     trust (ca_file)"
+                    "; check that its certificate names the host and is from an authority that is \
+                     trusted (ca_file)"
                 } else {
                     ""
                 };
-                Fault::Broken(clean(&without_doubles(&error.to_string())) + tls)
+                let text = error.to_string();
+                let why = text.trim_start_matches("Input/output error: ");
+                Fault::Broken(clean(&without_doubles(why)) + tls)
             }
+            error => Fault::Broken(clean(&without_doubles(&error.to_string()))),
         }
     }
 }
@@ -49,10 +65,13 @@ fn out_of_order(error: &mysql_async::ServerError) -> bool {
 }
 
 /// Whether TLS failed.
-fn rejected(error: &ClientError) -> bool {
-    let ClientError::Io(error) = error else { return false };
+fn rejected(error: &IoError) -> bool {
     !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
 }
+
+/// The number that MySQL's own clients give to an error of theirs: a way to log in that they do not
+/// know.
+const UNKNOWN_LOGIN: u16 = 2059;
 
 const BUSY: &str = "cannot serve at the moment";
 
@@ -84,6 +103,11 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
                 if it wants TLS";
             (ErrorKind::Denied, advice)
         }
+        UNKNOWN_LOGIN => (
+            ErrorKind::Denied,
+            "asks for a login that is not known here, as MySQL does of a user that it does not \
+             have; check the user, or have it use caching_sha2_password",
+        ),
         1142 | 1143 | 1227 | 1370 | 1419 | 1449 => {
             (ErrorKind::Denied, "denies a permission; the guide for MySQL lists the grants")
         }

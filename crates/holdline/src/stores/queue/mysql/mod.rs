@@ -34,8 +34,10 @@ mod watches;
 
 use crate::error::Result;
 use crate::store::Store;
+use crate::stores::opening;
 use crate::stores::queue::sessions::SessionLocks;
 use crate::stores::queue::shedlock::Shedlock;
+use crate::stores::queue::sql::{self, Fault};
 use config::{Config, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -44,19 +46,25 @@ use session::Sessions;
 use std::sync::Arc;
 use table::Table;
 
-/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used.
+/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used,
+/// within the time limit of one call (unless it installs the tables).
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(rest)?;
-    Box::pin(open_scheme(config)).await
-}
-
-async fn open_scheme(config: Config) -> Result<Arc<dyn Store>> {
     if config.install {
         schema::install_at(&config).await?;
     }
-    Ok(match config.scheme {
-        Scheme::Table => Arc::new(Table::open(config).await?),
-        Scheme::Shedlock => Arc::new(Shedlock(shedlock::Rows::open(config).await?)),
-        Scheme::Row | Scheme::Named => Arc::new(SessionLocks::open(Sessions::new(config)?).await?),
-    })
+    let (limit, silent) = (config.timeout, Fault::Silence.explain(&config, ""));
+    let (address, hosts) = (config.to_string(), [(config.host.clone(), config.port)]);
+    let foreign = || sql::foreign(&address, "MySQL", &hosts);
+    opening::open(limit, Box::pin(open_scheme(config)), silent, foreign).await
+}
+
+async fn open_scheme(config: Config) -> Result<Arc<dyn Store>> {
+    match config.scheme {
+        Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
+        Scheme::Shedlock => Ok(Arc::new(Shedlock(shedlock::Rows::open(config).await?))),
+        Scheme::Row | Scheme::Named => {
+            Ok(Arc::new(SessionLocks::open(Sessions::new(config)?).await?))
+        }
+    }
 }

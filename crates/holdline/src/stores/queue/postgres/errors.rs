@@ -10,10 +10,20 @@ impl From<tokio_postgres::Error> for Fault {
             let (code, message) = (refusal.code().code().to_owned(), clean(refusal.message()));
             return Fault::Refused(ServerError { code, message, meaning });
         }
-        let cause = error.source().map(ToString::to_string);
-        Fault::Broken(clean(&cause.unwrap_or_else(|| error.to_string())))
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        if cause == NO_PASSWORD {
+            return Fault::Refused(ServerError {
+                code: "28P01".to_owned(),
+                message: cause,
+                meaning,
+            });
+        }
+        Fault::Broken(clean(&cause))
     }
 }
+
+/// What the client says when the server asks for a password, and there is none.
+const NO_PASSWORD: &str = "password missing";
 
 /// The meaning of an error of the server's, by its code.
 fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
@@ -52,7 +62,13 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
         "22P05" | "22021" => {
             (ErrorKind::Invalid, format!("has an encoding that cannot keep the name of {what}"))
         }
-        "3D000" => (ErrorKind::Invalid, "has no such database".to_owned()),
+        "3D000" => (ErrorKind::Invalid, "has no such database; create it first".to_owned()),
+        _ if error.message == NO_PASSWORD => (
+            ErrorKind::Denied,
+            "asks for a password; write it before the host, after a colon, or name a file of it \
+             with ?password_file=PATH"
+                .to_owned(),
+        ),
         text => match &text[..2.min(text.len())] {
             "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
             "08" | "40" | "53" | "55" | "57" | "58" => {

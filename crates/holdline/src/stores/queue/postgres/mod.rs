@@ -35,12 +35,12 @@ mod table;
 mod tls;
 mod warnings;
 
-use crate::clock::{self, within};
 use crate::error::Result;
 use crate::store::Store;
+use crate::stores::opening;
 use crate::stores::queue::sessions::SessionLocks;
 use crate::stores::queue::shedlock::Shedlock;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{self, Fault};
 use address::{Address, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -53,14 +53,11 @@ use table::Table;
 /// within the time limit of one call (unless it installs the schema).
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let address = Address::read(rest)?;
-    let limit = clock::now().after(if address.install {
-        address.timeout + schema::LONGEST
-    } else {
-        address.timeout
-    });
-    let silent = Fault::Silence.explain(&address, "");
-    let opening = Box::pin(open_scheme(address));
-    within(limit, opening).await.unwrap_or(Err(silent))
+    let install = if address.install { schema::LONGEST } else { Duration::ZERO };
+    let (limit, silent) = (address.timeout + install, Fault::Silence.explain(&address, ""));
+    let (shown, hosts) = (address.to_string(), address.hosts.clone());
+    let foreign = || sql::foreign(&shown, "PostgreSQL", &hosts);
+    opening::open(limit, Box::pin(open_scheme(address)), silent, foreign).await
 }
 
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {

@@ -36,11 +36,14 @@ async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Drive
     Ok((client, Box::pin(drive(connection, on_notice))))
 }
 
-/// Names the authorities that are trusted, in a fault about a certificate.
+/// Says what to do, in a fault about TLS or a certificate.
 #[cfg(feature = "postgres-tls")]
 fn untrusted(fault: Fault, address: &Address) -> Fault {
     use crate::stores::tls::Pem;
     match fault {
+        Fault::Broken(why) if why.contains("does not support TLS") => Fault::Unsent(format!(
+            "{why}; leave sslmode out of the URL, or turn on ssl in its configuration"
+        )),
         Fault::Broken(why) if why.contains("certificate") => {
             let trusted = match &address.tls_options.ca {
                 Some(Pem::File(path)) => format!("those of ca_file {path}"),

@@ -33,16 +33,15 @@ mod model;
 pub(in crate::stores) mod pubsub;
 mod scripts;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::{self, Name};
 use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId, refuse,
 };
-use crate::stores::queue;
 use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
+use crate::stores::{opening, queue};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
 use encode::{describe, digits, letter, millis, standing, tail, wants};
@@ -74,9 +73,6 @@ struct Shared {
 /// How long a ticket that left with an `enter` unanswered is barred. By then the request has
 /// been carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
-
-/// The time after which a slow opening probes what listens at the address.
-const PROBE_AFTER: Duration = Duration::from_millis(700);
 
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
@@ -312,20 +308,10 @@ impl fmt::Debug for Redis {
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
     let servers = Arc::clone(&config.servers);
-    let limit = clock::now().after(servers.timeout);
-    let why = async {
-        clock::pause(PROBE_AFTER.min(servers.timeout / 2)).await;
-        what_answers(&servers).await
-    };
-    let error = tokio::select! {
-        opened = Box::pin(connect(config)) => match opened {
-            Err(error) if error.retryable() => error,
-            opened => return opened,
-        },
-        Some(error) = why => return Err(error.into()),
-        () = clock::sleep_until(limit) => Fault::Silence.explain(&servers.address()).into(),
-    };
-    Err(clock::within(limit, what_answers(&servers)).await.flatten().map_or(error, Error::from))
+    let silent = Fault::Silence.explain(&servers.address()).into();
+    let servers = &*servers;
+    let foreign = || async move { what_answers(servers).await.map(Error::from) };
+    opening::open(servers.timeout, Box::pin(connect(config)), silent, foreign).await
 }
 
 async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
