@@ -34,6 +34,11 @@ impl HeldLock {
         }
     }
 
+    /// Whether an outer program holds it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        matches!(self, HeldLock::Inherited(_))
+    }
+
     /// The names that are held, each with its ticket and its fencing token.
     pub(crate) fn entries(&self) -> Vec<(&str, TicketId, u64)> {
         fn entry(guard: &Guard) -> (&str, TicketId, u64) {

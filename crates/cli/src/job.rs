@@ -211,7 +211,7 @@ impl Job {
             (env::HELD, Some(enclosing.with(&hold))),
         ];
         if let Some(store) = &exec_store {
-            let failure = store.exec(&program, &self.command, &env);
+            let failure = store.exec(&hold, &program, &self.command, &env);
             self.release(session, &client, hold).await;
             return Err(failure);
         }

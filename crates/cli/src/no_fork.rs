@@ -6,6 +6,7 @@
 
 use crate::child::{lookup, set_env};
 use crate::exit::Failure;
+use crate::held::HeldLock;
 use holdline::Client;
 use std::ffi::OsString;
 use std::path::Path;
@@ -50,16 +51,29 @@ impl ExecStore {
         unreachable!("it is not opened")
     }
 
+    /// Lets what this process executes inherit what keeps the lock.
+    #[cfg(feature = "sqlite")]
+    fn pass_on(&self) -> Result<(), Failure> {
+        Ok(self.file.inherit_by_exec()?)
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn pass_on(&self) -> Result<(), Failure> {
+        unreachable!("it is not opened")
+    }
+
     /// Executes the command in place of this process. Returns only if that fails.
     pub(crate) fn exec(
         &self,
+        hold: &HeldLock,
         program: &Path,
         argv: &[OsString],
         env: &[(&str, Option<String>)],
     ) -> Failure {
-        #[cfg(feature = "sqlite")]
-        if let Err(error) = self.file.inherit_by_exec() {
-            return error.into();
+        if !hold.is_inherited()
+            && let Err(failure) = self.pass_on()
+        {
+            return failure;
         }
         crate::printer::Printer::flush();
         let error = lookup::exec(program, argv, |command| set_env(command, env));

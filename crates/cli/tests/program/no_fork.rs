@@ -1,6 +1,6 @@
 //! `run -F`: the command in place of the program.
 
-use super::common::{Place, Running, finish, until};
+use super::common::{HOLDLINE, Place, Running, finish, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -38,6 +38,18 @@ fn the_kill_of_the_command_frees_the_lock_and_a_child_keeps_it() {
     assert_eq!(place.run(["run", "-n", "x", "true"]).code, 75);
     kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
     assert_eq!(place.run(["run", "-w", "50s", "x", "true"]).code, 0);
+}
+
+/// The lock is the outer program's, which stays: there is nothing to inherit.
+#[test]
+fn inside_a_run_of_the_same_name_the_command_takes_the_place_too() {
+    let place = Place::new();
+    let inner = [HOLDLINE, "run", "-F", "x", "--", "sh", "-c", "echo in; exit 5"];
+    for flags in [&["run", "x", "--"][..], &["run", "-F", "x", "--"]] {
+        let run = place.run([flags, &inner].concat());
+        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (5, "in\n", ""), "{flags:?}");
+        assert_eq!(place.counts("x"), (0, 0));
+    }
 }
 
 #[test]

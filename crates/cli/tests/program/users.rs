@@ -88,6 +88,37 @@ fn mode(path: &Path) -> (u32, u32) {
     (about.mode() & 0o7777, about.gid())
 }
 
+/// What root makes beside a user's own file is the user's.
+#[test]
+fn root_may_use_a_users_own_file_and_leaves_it_the_users() {
+    if !may_change_user() {
+        return;
+    }
+    let (place, program) = place();
+    let home = place.path("own");
+    fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(ONE), Some(ONE)).unwrap();
+    let file = home.join("locks.db");
+    let url = format!("sqlite:{}", file.display());
+    let as_user = |uid| {
+        let (place, program, url) = (&place, &program, &url);
+        move |args: &[&str]| user(place, program, uid, "", url, args)
+    };
+    assert_eq!(finish(&mut as_user(ONE)(&["status"])).code, 0);
+    share(&as_user(0), &as_user(ONE));
+    share(&as_user(ONE), &as_user(0));
+    // A process of root's that was killed before a restart of the machine is seen to be dead.
+    let hold = ["run", "--lease", "600s", "x", "--", "sh", "-c", "echo in; read x"];
+    let mut holder = Running::start(&mut as_user(0)(&hold));
+    assert_eq!(holder.line(), "in");
+    holder.signal(Signal::KILL);
+    drop(holder);
+    let conn = rusqlite::Connection::open(&file).unwrap();
+    conn.execute("UPDATE meta SET boot = 'another'", []).unwrap();
+    let run = finish(&mut as_user(ONE)(&["run", "-n", "x", "true"]));
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
 #[test]
 fn all_users_may_share_a_file() {
     if !may_change_user() {

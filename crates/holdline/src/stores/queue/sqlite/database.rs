@@ -7,7 +7,7 @@
 use super::address::{Address, Creation};
 use super::errors::{busy, explain, obstacle, refused};
 use super::liveness::LivenessDir;
-use super::sharing::{self, Sharing};
+use super::sharing::{self, Owner, Sharing};
 use super::{machine, schema};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -99,7 +99,10 @@ impl Site {
 
     /// The folder of the liveness locks, opened; it is created if need be.
     pub(super) fn liveness_dir(&self) -> io::Result<LivenessDir> {
-        LivenessDir::open(&self.live(), self.sharing())
+        let about = fs::metadata(&self.file).ok();
+        let sharing = about.as_ref().and_then(Sharing::of);
+        let owner = about.as_ref().and_then(Owner::of);
+        LivenessDir::open(&self.live(), sharing, owner)
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
@@ -122,11 +125,6 @@ impl Site {
         }
     }
 
-    /// The users that share the database, if any do.
-    pub(super) fn sharing(&self) -> Option<Sharing> {
-        fs::metadata(&self.file).ok().and_then(|about| Sharing::of(&about))
-    }
-
     /// Whether another user has just made the files beside the database, and not yet given them its
     /// mode and group.
     fn is_being_made(&self) -> bool {
@@ -143,7 +141,7 @@ impl Site {
         let about = fs::metadata(&self.file)?;
         let Some(sharing) = Sharing::of(&about) else { return Ok(()) };
         if about.uid() == rustix::process::geteuid().as_raw() {
-            LivenessDir::open(&self.live(), Some(sharing))?;
+            LivenessDir::open(&self.live(), Some(sharing), None)?;
         }
         for ending in BESIDE {
             sharing.apply_to(&self.beside(ending), sharing.file_mode())?;

@@ -9,7 +9,7 @@
 
 use super::database::pause;
 use super::rows::Process;
-use super::sharing::Sharing;
+use super::sharing::{Owner, Sharing};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
@@ -30,6 +30,8 @@ pub(super) struct LivenessDir {
     by_folder: bool,
     /// The users that share the files, if others than this one do.
     sharing: Option<Sharing>,
+    /// The user whose files they are to be, if this one is root.
+    owner: Option<Owner>,
 }
 
 /// This process's own liveness lock, freed when it is dropped.
@@ -77,9 +79,31 @@ pub(super) fn any_held(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Creates the folder. That its owner has put another in its place meanwhile is of no use: a link
+/// is not followed, and a folder with anything in it stays root's.
+fn create(path: &Path, owner: Option<Owner>) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let Some(owner) = owner else { return Ok(()) };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut entries = rustix::fs::Dir::read_from(&folder)?.flatten();
+    if entries.all(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")) {
+        owner.give(&folder);
+    }
+    Ok(())
+}
+
 impl LivenessDir {
-    /// Opens the folder, and creates it if need be, for those who share the database.
-    pub(super) fn open(path: &Path, sharing: Option<Sharing>) -> io::Result<Self> {
+    /// Opens the folder, and creates it if need be, for those who share the database, or for its
+    /// owner.
+    pub(super) fn open(
+        path: &Path,
+        sharing: Option<Sharing>,
+        owner: Option<Owner>,
+    ) -> io::Result<Self> {
         let mut tries = 0;
         let found = loop {
             let error = match LivenessDir::find(path) {
@@ -88,12 +112,7 @@ impl LivenessDir {
             };
             tries += 1;
             match error.kind() {
-                io::ErrorKind::NotFound => match DirBuilder::new().mode(0o700).create(path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(error);
-                    }
-                    _ => {}
-                },
+                io::ErrorKind::NotFound => create(path, owner)?,
                 // Another user may have made it just now, and not yet opened it to others.
                 io::ErrorKind::PermissionDenied if sharing.is_some() && tries < TRIES => pause(),
                 _ => return Err(error),
@@ -102,7 +121,7 @@ impl LivenessDir {
         if let Some(sharing) = sharing {
             sharing.apply_to(path, sharing.folder_mode())?;
         }
-        Ok(LivenessDir { sharing, ..found })
+        Ok(LivenessDir { sharing, owner, ..found })
     }
 
     /// Opens a file of this process's to those who share the database.
@@ -121,7 +140,7 @@ impl LivenessDir {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
         let by_folder = Path::new("/proc/self/fd").exists();
-        Ok(LivenessDir { path: path.to_owned(), folder, by_folder, sharing: None })
+        Ok(LivenessDir { path: path.to_owned(), folder, by_folder, sharing: None, owner: None })
     }
 
     /// Creates and takes this process's liveness lock.
@@ -135,6 +154,7 @@ impl LivenessDir {
                 opened => opened?,
             };
             self.share(&lock_name(process), Sharing::lock_mode)?;
+            self.owner.inspect(|owner| owner.give(&file));
             // A sweep that ran before the lock was taken may take the file for a dead process's,
             // and remove it.
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -257,7 +277,7 @@ mod tests {
     #[test]
     fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let liveness_dir = LivenessDir::open(&folder.path().join("live"), None).unwrap();
+        let liveness_dir = LivenessDir::open(&folder.path().join("live"), None, None).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
         let peer = liveness_dir.peer(own_lock.process).unwrap();
         assert!(!peer.is_free());
@@ -276,7 +296,7 @@ mod tests {
     #[test]
     fn a_removed_lock_knows_it() {
         let folder = tempfile::tempdir().unwrap();
-        let liveness_dir = LivenessDir::open(folder.path(), None).unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
         assert!(own_lock.is_linked());
         fs::remove_file(folder.path().join(lock_name(own_lock.process))).unwrap();

@@ -7,7 +7,7 @@
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::fs::OFlags;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::io::Errno;
 use std::fs::Metadata;
@@ -63,6 +63,28 @@ impl Sharing {
     /// The same for a file by its path.
     pub(super) fn apply_to(self, path: &Path, mode: Mode) -> io::Result<()> {
         adjust(CWD, path, Some(mode), Some(self.gid))
+    }
+}
+
+/// The owner of a private database that root uses. What root makes beside it is given to its owner,
+/// as SQLite does with its own files: otherwise the owner could not enter the folder, or see that a
+/// process of root's is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner(Uid, Gid);
+
+impl Owner {
+    /// That of this database, if this is root, and neither it is root's nor shared.
+    pub(super) fn of(database: &Metadata) -> Option<Self> {
+        let foreign = rustix::process::geteuid().is_root() && database.uid() != 0;
+        let private = Sharing::of(database).is_none();
+        let owner = Owner(Uid::from_raw(database.uid()), Gid::from_raw(database.gid()));
+        (foreign && private).then_some(owner)
+    }
+
+    /// Gives away what this process has made and holds open. It may stay root's if the owner is
+    /// nobody in this user namespace.
+    pub(super) fn give(self, made: impl AsFd) {
+        let _ = rustix::fs::fchown(made, Some(self.0), Some(self.1));
     }
 }
 
