@@ -109,8 +109,8 @@ async fn a_removed_liveness_lock_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// a liveness lock is a file for an instant before it is locked. Who sweeps then sees a dead
-/// process's.
+/// a liveness lock is a file for an instant before it is locked. A sweep then sees that
+/// of a dead process.
 #[test]
 fn who_comes_while_others_sweep_is_not_buried() {
     let _together = together();
@@ -124,7 +124,7 @@ fn who_comes_while_others_sweep_is_not_buried() {
             let (line, holder) = (name(&format!("{number}-{round}")), fresh());
             let standing = runtime.block_on(enter(&store, &line, &holder, Enter::Queue));
             assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
-            // Whoever waits sweeps.
+            // A waiter sweeps.
             runtime.block_on(enter(&store, &line, &fresh(), Enter::Queue));
             std::thread::yield_now();
             let left = runtime.block_on(leave(&store, &line, holder.id));
