@@ -36,11 +36,8 @@ async fn peer() {
 struct Clients {
     servers: String,
     lease: Duration,
-    #[cfg(feature = "redis")]
     rslock: Option<(rslock::LockManager, rslock::Lock)>,
-    #[cfg(feature = "zookeeper")]
     zookeeper: Option<zookeeper_client::Client>,
-    #[cfg(feature = "zookeeper")]
     node: Option<zookeeper_client::OwnedLockClient>,
 }
 
@@ -57,15 +54,12 @@ impl Clients {
 
     async fn take(&mut self, kind: &str, name: &str, waits: bool) -> Result<bool, String> {
         match kind {
-            #[cfg(feature = "redis")]
             "rslock" => self.take_rslock(name, waits).await,
-            #[cfg(feature = "zookeeper")]
             "zookeeper-client" => self.take_node(name, waits).await,
             _ => Err(format!("unknown kind {kind} for {name}, {waits}")),
         }
     }
 
-    #[cfg(feature = "redis")]
     async fn take_rslock(&mut self, name: &str, waits: bool) -> Result<bool, String> {
         let servers = self.servers.split(',').map(|host| format!("redis://{host}")).collect();
         let mut manager = rslock::LockManager::new(servers);
@@ -78,7 +72,6 @@ impl Clients {
         Ok(true)
     }
 
-    #[cfg(feature = "zookeeper")]
     async fn take_node(&mut self, name: &str, waits: bool) -> Result<bool, String> {
         use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
         let text = |error: zookeeper_client::Error| error.to_string();
@@ -103,12 +96,10 @@ impl Clients {
     }
 
     async fn unlock(&mut self) -> Result<(), String> {
-        #[cfg(feature = "redis")]
         if let Some((manager, lock)) = self.rslock.take() {
             manager.unlock(&lock).await;
             return Ok(());
         }
-        #[cfg(feature = "zookeeper")]
         if let Some((node, client)) = self.node.take().zip(self.zookeeper.as_ref()) {
             let path = node.lock_path().to_owned();
             drop(node); // it is deleted in the background
