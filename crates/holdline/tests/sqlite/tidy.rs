@@ -35,7 +35,7 @@ fn a_clean_end_leaves_only_the_database() {
     let live = folder.path().join("locks.db.live");
     let limit = clock::now().after(Duration::from_secs(10));
     while files(&live).len() < 3 {
-        assert!(clock::now() < limit, "two beacons and a socket: {:?}", files(&live));
+        assert!(clock::now() < limit, "two liveness files and a socket: {:?}", files(&live));
         std::thread::sleep(Duration::from_millis(1));
     }
     holder.ask("leave job 1", "left");
