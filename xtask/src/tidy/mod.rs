@@ -106,6 +106,7 @@ fn check(sources: &[Source], guarantees: Option<&str>) -> Vec<Finding> {
         walls.check(source, &mut findings);
         promises::check(source, &mut findings);
         words::check(source, &mut findings);
+        words::check_comments(source, &mut findings);
     }
     if let Some(text) = guarantees {
         guarantees::check(text, sources, &mut findings);
