@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 group! { "group":
     each_key_has_one_owner needs Weights Fences,
     a_key_moves_to_a_member_that_joins needs Weights Fences,
+    a_second_member_at_an_address_waits needs Weights Fences,
     one_task_at_a_time_has_a_key needs Weights Fences,
     a_removed_member_owns_nothing needs Weights Fences,
     a_cut_off_member_stops needs Weights Fences,
@@ -156,6 +157,21 @@ async fn a_key_moves_to_a_member_that_joins(ctx: Ctx) {
     drop(mine);
     let back = own(&one, &moving).await;
     assert!(second < back.token(), "{second} is not before {}", back.token());
+}
+
+/// A server that is started again while its predecessor lives, alone in the group: the later one
+/// has the keys, but not before the earlier one has lost them.
+async fn a_second_member_at_an_address_waits(ctx: Ctx) {
+    let one = join(&ctx, "one:1").await;
+    let owned = own(&one, "order-1").await;
+    let two = join(&ctx, "one:1").await;
+    let owned_by_two = own(&two, "order-1").await;
+    assert!(!owned.is_valid(), "the key has two owners");
+    assert!(owned.token() < owned_by_two.token());
+    drop(owned_by_two);
+    two.leave().await.expect("it is a member");
+    drop(owned);
+    drop(own(&one, "order-1").await);
 }
 
 async fn one_task_at_a_time_has_a_key(ctx: Ctx) {

@@ -61,6 +61,8 @@ struct Entry {
     gone: Option<Event>,
     /// How often it was refused, one time after the other.
     refused: u32,
+    /// It was ended and asked for once more: that end is nobody's refusal.
+    again: bool,
 }
 
 #[derive(Default)]
@@ -121,9 +123,20 @@ impl State {
     fn ask(&mut self, ids: impl IntoIterator<Item = i64>) {
         let Some(out) = &self.out else { return };
         for id in ids {
-            let Some(entry) = self.entries.get(&id) else { continue };
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.again = false;
             self.asked.push_back(id);
             out.send(&entry.create(id));
+        }
+    }
+
+    /// Asks once more for a watch that the member has ended, which still has it by its number.
+    fn begin_again(&mut self, id: i64) {
+        let Some(out) = &self.out else { return };
+        out.send(&cancel(id));
+        self.ask([id]);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.again = true;
         }
     }
 
@@ -232,8 +245,7 @@ impl Watcher {
         drop(ended); // their callbacks may hold what must not be dropped under the mutex
         for watch_id in ids {
             if let Some(out) = &out {
-                let cancel = WatchOp::Cancel(WatchCancel { watch_id: *watch_id });
-                out.send(&proto::Watch { op: Some(cancel) });
+                out.send(&cancel(*watch_id));
             }
         }
     }
@@ -258,6 +270,7 @@ impl Watcher {
             lasting,
             gone: None,
             refused: 0,
+            again: false,
         };
         state.entries.insert(id, entry);
         // A stream that is opened from now on begins it by itself.
@@ -327,9 +340,7 @@ impl Watcher {
             let limit = if answered { self.ask_again() } else { OPEN };
             tokio::select! {
                 answer = answers.message() => match answer? {
-                    Some(answer) => if self.take(&answer)? {
-                        return Ok(());
-                    },
+                    Some(answer) => self.take(&answer)?,
                     None => return Err(Status::unavailable("the watch stream ended")),
                 },
                 () = self.restart.notified() => return Ok(()),
@@ -360,24 +371,28 @@ impl Watcher {
         next.map_or(IDLE, |next| next.min(IDLE))
     }
 
-    /// Passes an answer on. Returns whether the stream is to be begun anew.
-    fn take(&self, answer: &WatchAnswer) -> Result<bool, Status> {
+    /// Passes an answer on.
+    fn take(&self, answer: &WatchAnswer) -> Result<(), Status> {
         let asked = if answer.created { self.state().asked.pop_front() } else { None };
         if answer.canceled && answer.compact_revision == 0 {
             // The member's fault, or our login's, and not the history's. Those that we ended
             // ourselves are not in the table any more.
             let mut state = self.state();
-            let ours = answer.watch_id < 0 || state.entries.contains_key(&answer.watch_id);
+            let entry = state.entries.get(&answer.watch_id);
+            let ours = answer.watch_id < 0 || entry.is_some_and(|entry| !entry.again);
+            if !ours {
+                return Ok(());
+            }
             let id = if answer.watch_id < 0 { asked } else { Some(answer.watch_id) };
             if let Some(id) = id {
                 state.refuse(id);
             }
-            let status = || Status::new(Code::Unauthenticated, &*answer.cancel_reason);
-            return if ours { Err(status()) } else { Ok(false) };
+            return Err(Status::new(Code::Unauthenticated, &*answer.cancel_reason));
         }
         let mut state = self.state();
-        let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(false) };
+        let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(()) };
         entry.refused = 0;
+        entry.again &= !answer.created;
         if let Some(last) = answer.events.iter().map(Event::revision).max() {
             entry.next = entry.next.max(last + 1);
         }
@@ -394,8 +409,11 @@ impl Watcher {
             at
         });
         let callback = entry.callback.clone();
+        if answer.canceled {
+            state.begin_again(answer.watch_id);
+        }
         drop(state);
-        let Some(callback) = callback else { return Ok(answer.canceled) };
+        let Some(callback) = callback else { return Ok(()) };
         if let Some(at) = begins {
             callback(News::From(at));
         }
@@ -403,8 +421,13 @@ impl Watcher {
             callback(News::Gap);
         }
         answer.events.iter().for_each(|event| callback(News::Event(event)));
-        Ok(answer.canceled)
+        Ok(())
     }
+}
+
+/// The request to end a watch.
+fn cancel(watch_id: i64) -> proto::Watch {
+    proto::Watch { op: Some(WatchOp::Cancel(WatchCancel { watch_id })) }
 }
 
 impl Entry {

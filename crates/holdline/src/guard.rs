@@ -334,8 +334,7 @@ impl Drop for Guard {
         renewer::unregister(&self.held);
         self.held.release();
         self.end.end(self.held.was_lost());
-        let (held, ticket) = (&self.held, self.held.ticket());
-        let mut leave = PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease);
+        let mut leave = PendingRelease::of(&self.held);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);
         renewer::release_later(leave);
     }

@@ -48,6 +48,8 @@ pub(crate) struct HeldLock {
 struct Changing {
     hold: LeaseTimer,
     ticket: Ticket,
+    /// The longest lease that was ever asked for.
+    longest_lease: Duration,
     note: Arc<str>,
     /// Where the renewer's schedule has it; [`Time::NEVER`] if it does not.
     due: Time,
@@ -64,6 +66,8 @@ impl HeldLock {
         metrics: LockMetrics,
     ) -> Self {
         metrics.held(1.0);
+        let (deadline, longest_lease) = (Deadline::new(hold.until()), ticket.lease);
+        let changing = Changing { hold, ticket, longest_lease, note, due: Time::NEVER };
         HeldLock {
             handles,
             line,
@@ -71,10 +75,10 @@ impl HeldLock {
             since: clock::now(),
             metrics,
             state: AtomicU8::new(HELD),
-            deadline: Deadline::new(hold.until()),
+            deadline,
             gone: AtomicBool::new(false),
             cause: OnceLock::new(),
-            changing: Mutex::new(Changing { hold, ticket, note, due: Time::NEVER }),
+            changing: Mutex::new(changing),
             loss: Notify::new(),
         }
     }
@@ -103,6 +107,11 @@ impl HeldLock {
     pub(crate) fn lapses(&self) -> Time {
         let drift = self.changing.lock().hold.lease().drift();
         self.rival_from().after(drift)
+    }
+
+    /// How long the store may keep the place from now on, if no request is to come.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.changing.lock().longest_lease
     }
 
     /// How long before a rival can be let in the holder is told.
@@ -215,13 +224,14 @@ impl HeldLock {
     pub(crate) fn next(&self, now: Time) -> (Next, Time) {
         let mut changing = self.changing.lock();
         let next = changing.hold.next(now);
-        let again = match next {
-            Next::Sleep(at) => at,
-            Next::Renew => self.until().min(now.after(changing.hold.interval())),
-            Next::Lose => now,
-        };
-        changing.due = if next == Next::Lose { Time::NEVER } else { again };
+        let again = if next == Next::Lose { Time::NEVER } else { changing.hold.due() };
+        changing.due = again;
         (next, again)
+    }
+
+    /// When the renewer is to do something for the first time: at once, if a reply came so late.
+    pub(crate) fn first_due(&self) -> Time {
+        self.changing.lock().hold.due()
     }
 
     /// Where the renewer's schedule has this lock; kept here so that a release finds it.
@@ -250,9 +260,12 @@ impl HeldLock {
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
-            let changing = self.changing.lock();
+            let mut changing = self.changing.lock();
             let same = changing.hold.is_renewed().then(|| changing.hold.lease());
-            (lease.or(same), changing.ticket, Arc::clone(&changing.note))
+            let lease = lease.or(same);
+            let asked = lease.map_or(Duration::ZERO, |lease| lease.length);
+            changing.longest_lease = changing.longest_lease.max(asked);
+            (lease, changing.ticket, Arc::clone(&changing.note))
         };
         // What is left, which lengthens nothing: the store's end of the lease is later than ours.
         let left = sent.until(self.until()).max(Duration::from_millis(1));

@@ -18,7 +18,7 @@ use crate::guard::{Guard, Handover};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
-use crate::request::{AcquireRequest, Handoff};
+use crate::request::{AcquireRequest, Handoff, Terms};
 use crate::store::{Refusal, Seq, refuse};
 use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
@@ -48,7 +48,8 @@ struct LocalQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
-    /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
+    /// A lock that its holder has left for the next task. If none comes, or one that has not asked
+    /// for just that lock, dropping it releases it.
     handed: Option<Box<HandedOver>>,
 }
 
@@ -58,11 +59,12 @@ struct HandedOver {
     budget: Budget,
 }
 
-/// How much more handing over one ticket allows.
+/// How much more handing over one ticket allows, and on which terms.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left: u32,
     until: Time,
+    terms: Terms,
 }
 
 impl LocalQueues {
@@ -82,14 +84,18 @@ impl LocalQueues {
             return Ok(None);
         }
         let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
-        permit.budget = handoff
-            .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
+        permit.budget = handoff.map(|bounds| Budget {
+            left: bounds.most - 1,
+            until: clock::now().after(bounds.time),
+            terms: request.terms(),
+        });
         if let Some(handed) = permit.waiter.handed_over()
+            && permit.budget.is_some_and(|asked| asked.terms == handed.budget.terms)
             && handed.guard.is_valid()
         {
             let (held, token) = handed.guard.into_parts();
             request.metrics.handed_over();
-            permit.budget = permit.budget.and(Some(handed.budget));
+            permit.budget = Some(handed.budget);
             let token = Seq(token.0 + 1);
             return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));
         }

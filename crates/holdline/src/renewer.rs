@@ -42,6 +42,11 @@ pub(crate) struct PendingRelease {
 }
 
 impl PendingRelease {
+    /// For the place of a lock that was held.
+    pub(crate) fn of(held: &HeldLock) -> Self {
+        PendingRelease::new(&held.handles, &held.line, held.ticket().id, held.longest_lease())
+    }
+
     /// For a place that has lapsed after this time, from now, unless it is given up before.
     pub(crate) fn new(
         handles: &Arc<StoreHandles>,
@@ -161,14 +166,10 @@ pub(crate) fn register(held: &Arc<HeldLock>) {
     let mut plan = RENEWER.plan.lock();
     let id = held.ticket().id;
     let early = plan.early.iter().position(|doubted| *doubted == id);
-    let (_, due) = held.next(held.since);
-    let due = match early.and_then(|at| plan.early.remove(at)) {
-        Some(_) => {
-            held.verify(held.since);
-            held.since
-        }
-        None => due,
-    };
+    if early.and_then(|at| plan.early.remove(at)).is_some() {
+        held.verify(held.since);
+    }
+    let due = held.first_due();
     held.set_due(due);
     plan.entries.insert(due_at(due, held), Arc::clone(held));
     let early = due < plan.planned;
@@ -336,8 +337,7 @@ async fn work(job: Job) {
 async fn lapse(held: Arc<HeldLock>) {
     if held.lose() {
         clock::sleep_until(held.lapses()).await;
-        let ticket = held.ticket();
-        finish(PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease)).await;
+        finish(PendingRelease::of(&held)).await;
     }
 }
 

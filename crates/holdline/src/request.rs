@@ -18,6 +18,14 @@ pub(crate) struct Handoff {
     pub(crate) time: Duration,
 }
 
+/// The terms of a held lock that its holder relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    lease: Lease,
+    renew: bool,
+    renew_interval: Option<Duration>,
+}
+
 /// Everything about an acquisition but the store.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireRequest {
@@ -39,6 +47,10 @@ pub(crate) struct AcquireRequest {
 }
 
 impl AcquireRequest {
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { lease: self.lease, renew: self.renew, renew_interval: self.renew_interval }
+    }
+
     /// The timer of a lock that was acquired by a request sent at `sent`.
     pub(crate) fn timer(&self, sent: Time) -> LeaseTimer {
         self.often(LeaseTimer::new(self.lease, sent, self.renew))

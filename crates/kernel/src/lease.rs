@@ -64,7 +64,9 @@ pub struct LeaseTimer {
     lease: Lease,
     until: Time,
     renew: Time,
-    /// The longest time between two renewals.
+    /// The longest time between two renewals, whatever the lease.
+    longest: Duration,
+    /// The time between two renewals before the deadline as it is.
     interval: Duration,
     renewed: bool,
     doubted: Time,
@@ -77,23 +79,24 @@ impl LeaseTimer {
         let interval = lease.renew_interval();
         let renew = if renewed { sent.after(interval) } else { Time::NEVER };
         let until = lease.good_until(sent);
-        LeaseTimer { lease, until, renew, interval, renewed, doubted: Time(0) }
+        LeaseTimer { lease, until, renew, longest: interval, interval, renewed, doubted: Time(0) }
     }
 
-    /// The timer of a lock acquired by a notice: good until `until` whatever its lease, and renewed
-    /// long before.
+    /// The timer of a lock acquired by a notice: good until `until` whatever its lease, with as
+    /// many tries to renew it before that.
     pub fn trusted(lease: Lease, now: Time, until: Time) -> Self {
-        let renew = now.after(now.until(until) / (TRIES + 1));
-        let interval = lease.renew_interval();
-        LeaseTimer { lease, until, renew, interval, renewed: true, doubted: Time(0) }
+        let interval = now.until(until) / (TRIES + 1);
+        let (renew, longest) = (now.after(interval), lease.renew_interval());
+        LeaseTimer { lease, until, renew, longest, interval, renewed: true, doubted: Time(0) }
     }
 
     /// The same, but renewed at least so often. An interval that is longer than the lease's own
     /// changes nothing.
     pub fn every(self, interval: Duration, now: Time) -> Self {
+        let longest = interval.min(self.longest);
         let interval = interval.min(self.interval);
         let renew = if self.renewed { self.renew.min(now.after(interval)) } else { self.renew };
-        LeaseTimer { renew, interval, ..self }
+        LeaseTimer { renew, longest, interval, ..self }
     }
 
     /// The holder's deadline.
@@ -101,9 +104,9 @@ impl LeaseTimer {
         self.until
     }
 
-    /// The longest time between two renewals.
-    pub fn interval(&self) -> Duration {
-        self.interval
+    /// When something is due: a renewal, or the deadline.
+    pub fn due(&self) -> Time {
+        self.until.min(self.renew)
     }
 
     /// Whether the lease is renewed. If not, it is a fixed lease.
@@ -119,10 +122,12 @@ impl LeaseTimer {
     /// Records a renewal by `lease`, sent at `sent`. A renewal never shortens a lease, neither here
     /// nor in the store, so replies may overtake one another.
     pub fn renewed(&mut self, lease: Lease, sent: Time) {
-        self.until = self.until.max(lease.good_until(sent));
+        let (until, interval) = (lease.good_until(sent), lease.renew_interval().min(self.longest));
+        if until > self.until {
+            (self.until, self.interval) = (until, interval);
+        }
         // A reply to a request sent before the hint does not answer the hint.
         if self.renewed && sent >= self.doubted {
-            let interval = lease.renew_interval().min(self.interval);
             self.renew = self.renew.max(sent.after(interval));
         }
     }
@@ -134,7 +139,7 @@ impl LeaseTimer {
             return Next::Lose;
         }
         if now < self.renew {
-            return Next::Sleep(self.until.min(self.renew));
+            return Next::Sleep(self.due());
         }
         self.renew = if self.renewed { now.after(self.interval) } else { Time::NEVER };
         Next::Renew

@@ -115,6 +115,36 @@ proptest! {
     }
 }
 
+/// What a notice leaves of a lease is short, and has time for three tries all the same.
+#[test]
+fn three_tries_in_what_a_notice_leaves() {
+    let (lease, rest) = (seconds(10), Duration::from_millis(1_400));
+    let granted = Time(7);
+    let mut timer = LeaseTimer::trusted(lease, granted, granted.after(rest));
+    let due = |interval: Duration, from: Time| [1, 2, 3].map(|n| from.after(interval * n));
+    let (asked, lost) = without_replies(&mut timer.clone(), granted);
+    assert_eq!((&asked[..], lost), (&due(rest / 4, granted)[..], granted.after(rest)));
+    // After one that succeeds they are as far apart as with any other lock.
+    let sent = granted.after(rest / 4);
+    assert_eq!(timer.next(sent), Next::Renew);
+    timer.renewed(lease, sent);
+    let (asked, lost) = without_replies(&mut timer, sent);
+    assert_eq!(asked[..3], due(lease.renew_interval(), sent));
+    assert_eq!(lost, lease.good_until(sent));
+}
+
+/// What is left after a lease that is shorter than before was put off has three tries, too.
+#[test]
+fn three_tries_in_a_shorter_extension() {
+    let (lease, short) = (seconds(10), seconds(4));
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
+    let sent = Time(0).after(Duration::from_secs(8));
+    timer.renewed(short, sent);
+    let (asked, lost) = without_replies(&mut timer, sent);
+    assert!(asked.len() >= 3, "{asked:?}");
+    assert_eq!(lost, short.good_until(sent));
+}
+
 #[test]
 fn a_fixed_lease_is_not_renewed() {
     let lease = seconds(10);

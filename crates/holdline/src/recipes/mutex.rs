@@ -46,6 +46,9 @@ impl Mutex {
     /// Allows local handoff: a release passes the lock, still held, to the next waiting task of
     /// this process without a request to the store, for up to `most` holders in a row and up to
     /// `time`. Other processes wait meanwhile, and `status` shows the first of the holders.
+    ///
+    /// If the next task has not asked for handoff, or for another lease, margin or renewal, the
+    /// lock is released as usual.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
         self.options.handoff = Some(Handoff { most, time });
         self

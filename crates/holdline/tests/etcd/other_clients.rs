@@ -155,6 +155,36 @@ async fn compaction_while_the_watch_is_cut() {
     assert_eq!(servers.keys(), ["elsewhere"]);
 }
 
+/// Every watch of a place that has not changed for long begins behind what is left of the history
+/// when its stream breaks: each is asked for once more, on one stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_below_many_watches() {
+    const LOCKS: u64 = 100;
+    let Some(servers) = start(1) else { return };
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let client = flaky.client().await;
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        let lock = Mutex::new(&client, format!("x{number}")).lease(Duration::from_secs(60));
+        guards.push(soon("a lock", lock.lock()).await.expect("it is there"));
+    }
+    until("watches", async || servers.messages("Watch") >= LOCKS).await;
+    let text = servers.say(&["put", "elsewhere", "1", "-w", "json"]);
+    let revision = text.split("\"revision\":").nth(1).and_then(|rest| rest.split(',').next());
+    servers.say(&["compact", revision.expect("it tells")]);
+    let (streams, messages) = (servers.calls("Watch"), servers.messages("Watch"));
+    flaky.cut(Cut::Closed);
+    flaky.mend();
+    until("watches", async || servers.messages("Watch") >= messages + LOCKS).await;
+    for (number, guard) in guards.iter().enumerate() {
+        servers.say(&["del", &format!("x{number}/"), "--prefix"]);
+        soon("the loss", guard.lost()).await;
+    }
+    let (streams, messages) =
+        (servers.calls("Watch") - streams, servers.messages("Watch") - messages);
+    assert!(streams <= 5 && messages <= 5 * LOCKS, "{streams} streams, {messages} messages");
+}
+
 /// etcd#6631 and others: a try that was called off or failed left its key behind, and everybody
 /// waited for nobody until the session ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,14 +1,15 @@
-//! What is between a client and its lock: proxies that mix connections, clusters, and TLS.
+//! What is between a client and its lock: proxies that mix connections, and TLS.
 
-use crate::server::{Database, count, first, private};
+use crate::server::{Database, count, private};
 use holdline::{ErrorKind, Mutex, open};
 #[cfg(feature = "mysql-tls")]
 use holdline_testkit::certs::certificates;
-use holdline_testkit::{Deployment, Private, free_port, mysql, until};
+use holdline_testkit::until;
+#[cfg(feature = "mysql-tls")]
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts};
 #[cfg(feature = "mysql-tls")]
 use std::os::unix::fs::PermissionsExt;
+#[cfg(feature = "mysql-tls")]
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,62 +65,6 @@ async fn a_proxy_that_shares_connections_is_refused() {
     guard.unlock().await.expect("held");
     task.await.expect("no panic").unlock().await.expect("held");
     assert_eq!(count(&mut conn, "Com_kill").await, kills);
-}
-
-/// A node of a Galera cluster, which is its only one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn galera_is_refused_for_locks_of_connections() {
-    const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
-    if !Path::new(PROVIDER).exists() {
-        return holdline_testkit::missing("galera-4 is not installed (apt install galera-4)");
-    }
-    let describe = || {
-        let (port, group) = (free_port(), free_port());
-        let node = mysql::mariadb("mariadb", port)
-            .args([
-                "--wsrep-on=ON",
-                &format!("--wsrep-provider={PROVIDER}"),
-                "--wsrep-cluster-address=gcomm://",
-                "--wsrep-node-address=127.0.0.1",
-                &format!(
-                    "--wsrep-provider-options=base_host=127.0.0.1;base_port={group};\
-                 gmcast.listen_addr=tcp://127.0.0.1:{group};gcache.size=1M;gcache.page_size=1M"
-                ),
-                "--binlog-format=ROW",
-                "--innodb-autoinc-lock-mode=2",
-            ])
-            .also_listens([group]);
-        Deployment::new(mysql::url(port), vec![node])
-    };
-    let Some(server) = Private::launch("mysql-galera", describe) else { return };
-    // It answers before it is ready.
-    until("the node is ready", async || {
-        let opts = Opts::from_url(&format!("{}?prefer_socket=false", server.url())).expect("good");
-        let Ok(mut conn) = Conn::new(opts).await else { return false };
-        let ready = conn.query_first("SHOW STATUS LIKE 'wsrep_ready'").await;
-        let ready = ready.unwrap_or_default().map(|(_, state): (String, String)| state);
-        ready.as_deref() == Some("ON")
-    })
-    .await;
-    let database = Database::fresh(&server.url(), "galera").await;
-    let mut conn = database.conn().await;
-    let on: (String, String) = first(&mut conn, "SHOW STATUS LIKE 'wsrep_ready'").await;
-    assert_eq!(on.1, "ON", "it is a node of a cluster");
-    for scheme in ["row", "named"] {
-        let error = open(&database.url(&format!("&scheme={scheme}"))).await.expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("Galera"), "{error}");
-    }
-    // The table of leases is replicated as any other.
-    let client = open(&database.url("")).await.expect("opens");
-    let (one, two) = (Mutex::new(&client, "x"), Mutex::new(&client, "x"));
-    let guard = one.lock().await.expect("works");
-    assert!(two.try_lock().await.expect("works").is_none());
-    let token = guard.token();
-    guard.unlock().await.expect("held");
-    let guard = two.lock().await.expect("works");
-    assert!(guard.token() > token);
-    guard.unlock().await.expect("held");
 }
 
 /// A server that wants TLS is used with its authority, by every scheme, and with no other.

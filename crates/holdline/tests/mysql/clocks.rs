@@ -89,7 +89,8 @@ async fn the_defaults_of_a_server_do_not_matter() {
     let mut conn = database.conn().await;
     conn.query_drop(
         "SET GLOBAL autocommit = 0, time_zone = '+05:30', sql_mode = 'ANSI,ORACLE', \
-         innodb_lock_wait_timeout = 1; \
+         innodb_lock_wait_timeout = 1, completion_type = 'CHAIN', sql_safe_updates = 1, \
+         sql_select_limit = 1; \
          SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
     )
     .await
@@ -101,6 +102,9 @@ async fn the_defaults_of_a_server_do_not_matter() {
     let guard = holdline::Mutex::new(&one, "x").lock().await.expect("works");
     let token = guard.token();
     assert!(holdline::Mutex::new(&other, "x").try_lock().await.expect("works").is_none());
+    let _second = holdline::Semaphore::new(&one, "s", 2).acquire(1).await.expect("works");
+    let _third = holdline::Semaphore::new(&other, "s", 2).acquire(1).await.expect("works");
+    assert_eq!(one.inspect("s").await.expect("works").holders.len(), 2);
     let waiting = {
         let lock = holdline::Mutex::new(&other, "x");
         tokio::spawn(async move { lock.lock().await })

@@ -6,6 +6,7 @@
 
 mod between;
 mod clocks;
+mod clusters;
 #[cfg(feature = "redis")]
 mod compare;
 mod cost;

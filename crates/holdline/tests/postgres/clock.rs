@@ -2,7 +2,8 @@
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private};
-use holdline::store::{Enter, Standing};
+use holdline::store::{Enter, Standing, Ticket};
+use holdline_testkit::until;
 use std::time::Duration;
 
 /// `now()` would be the start of the statement, and a lease that is renewed by a statement that was
@@ -79,4 +80,35 @@ async fn a_row_that_is_locked_for_long_is_an_error_that_may_be_retried() {
     assert!(seq_of_other.0 > 0, "the next call is served");
     blocker.rollback().await.expect("ends");
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}
+
+/// A renewal that is carried out while a longer one of the same place is being written leaves the
+/// longer lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_does_not_shorten_one_that_it_meets() {
+    let Some(server) = private("meets", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    raw.hold(&ticket(1, 2)).await;
+    let mine = ticket(1, 2);
+    let seq = raw.hold(&mine).await;
+    let (mut sql, id) = (server.sql().await, format!("{:032x}", mine.id.0));
+    // A renewal for an hour, which is not committed yet, and one for ten minutes that raises the
+    // lower bound of tokens, and so works on the line.
+    let first = sql.transaction().await.expect("begins");
+    let hour = "SELECT holdline.enter('x', $1::text::uuid, 1, 2, 3600000000, 3600000000, 1, 0, \
+                $2, '', '')";
+    first.query(hour, &[&id, &(seq.0.cast_signed())]).await.expect("works");
+    let renewing = {
+        let raw = raw.clone();
+        let short = Ticket { min_token: 1, ..mine };
+        tokio::spawn(async move { raw.keep(&short, seq).await })
+    };
+    let observer = server.sql().await;
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until("it meets the other", async || one::<i64>(&observer, blocked, &[]).await == 1).await;
+    first.commit().await.expect("ends");
+    assert_eq!(renewing.await.expect("no panic").expect("works"), Standing::Admitted(seq));
+    let places = raw.seen().await.places;
+    let left = places.iter().find(|place| place.id == mine.id).expect("it holds").expires_in;
+    assert!(left > Duration::from_secs(3000), "{left:?} of an hour are left");
 }

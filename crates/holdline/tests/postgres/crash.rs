@@ -64,17 +64,25 @@ async fn what_was_renewed_after_it_lasts() {
     assert_eq!(raw.keep(&first, gone).await.expect("works"), Standing::Lost);
 }
 
-/// A role that commits everything without waiting still waits for locks.
+/// A role that commits everything without waiting still waits for locks, and for removals by force:
+/// the token that such a removal gives must stay above the removed holder's.
 #[tokio::test]
 async fn a_lock_is_waited_for_whatever_the_server_is_set_to() {
     let settings = ["wal_writer_delay=10s", "synchronous_commit=off"];
     let Some(mut server) = private("waited_for", &settings) else { return };
     let raw = Raw::open(&server.url()).await;
-    let mine = ticket(1, 1);
+    let (mine, removed) = (ticket(1, 2), ticket(1, 2));
     stop_wal_writer(&server).await;
+    let removed_at = raw.hold(&removed).await;
     let seq = raw.hold(&mine).await;
     server.kill();
     server.start();
     until("the server is back", async || raw.keep(&mine, seq).await.is_ok()).await;
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    stop_wal_writer(&server).await;
+    raw.store.evict(&raw.line, removed.id, "why").await.expect("works").expect("it held");
+    server.kill();
+    server.start();
+    until("the server is back", async || raw.keep(&mine, seq).await.is_ok()).await;
+    assert_eq!(raw.keep(&removed, removed_at).await.expect("works"), Standing::Lost);
 }

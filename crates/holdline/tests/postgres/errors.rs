@@ -195,3 +195,16 @@ async fn time_limits_of_the_server_do_not_end_a_lock() {
         guard.unlock().await.expect("it was held");
     }
 }
+
+/// A database whose encoding lacks a character of a name says so, and keeps other names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_the_database_cannot_keep_is_named() {
+    let Some(server) = private("encoding", &["fsync=off"]) else { return };
+    let create = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    server.sql().await.batch_execute(create).await.expect("works");
+    let client = open(&server.url().replace("/postgres?", "/latin?")).await.expect("opens");
+    Mutex::new(&client, "café").lock().await.expect("works").unlock().await.expect("held");
+    let error = Mutex::new(&client, "🔒").lock().await.expect_err("it is not in LATIN1");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("encoding"), "{error}");
+}

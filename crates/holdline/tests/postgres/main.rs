@@ -15,6 +15,7 @@ mod raw;
 mod rights;
 mod schema;
 mod server;
+mod session_ends;
 mod sessions;
 mod shedlock;
 mod speed;

@@ -88,6 +88,47 @@ pub fn mysql(name: &str, port: u16) -> Node {
         .args([NO_FILES, "--mysqlx=0", "--innodb-redo-log-capacity=32M"])
 }
 
+/// A member of a group of MySQL servers (group replication) that all take writes: its port, the
+/// port where it talks to the others, and where the first member does that, which founds the group.
+/// It answers before it is in the group.
+fn member(name: &str, [port, own, first]: [u16; 3]) -> Node {
+    let member = [
+        format!("--server-id={port}"),
+        format!("--loose-group-replication-local-address=127.0.0.1:{own}"),
+        format!("--loose-group-replication-group-seeds=127.0.0.1:{first}"),
+        format!("--loose-group-replication-bootstrap-group={}", u8::from(own == first)),
+    ];
+    mysql(name, port).also_listens([own]).file("init.sql", member_init()).args(GROUP).args(member)
+}
+
+/// What all members are told: that they are in the group from their start, above all.
+const GROUP: [&str; 9] = [
+    "--plugin-load-add=group_replication.so",
+    "--log-bin=binlog",
+    "--gtid-mode=ON",
+    "--enforce-gtid-consistency=ON",
+    "--report-host=127.0.0.1",
+    "--loose-group-replication-group-name=3e11fa47-71ca-11e1-9e33-c80aa9429562",
+    "--loose-group-replication-single-primary-mode=OFF",
+    "--loose-group-replication-enforce-update-everywhere-checks=ON",
+    "--loose-group-replication-message-cache-size=134217728",
+];
+
+/// Each member says this for itself, and the others do not hear of it.
+fn member_init() -> String {
+    format!(
+        "SET SESSION sql_log_bin = 0;\n{INIT}CHANGE REPLICATION SOURCE TO \
+         SOURCE_USER = 'holdline' FOR CHANNEL 'group_replication_recovery';\n"
+    )
+}
+
+/// Two members of a group that both take writes; the URL is that of the first.
+pub fn group() -> Deployment {
+    let [one, first, two, second] = [(); 4].map(|()| free_port());
+    Deployment::new(url(one), vec![member("one", [one, first, first])])
+        .then(vec![member("two", [two, second, first])])
+}
+
 /// No statement reads or writes a file.
 const NO_FILES: &str = "--secure-file-priv=NULL";
 

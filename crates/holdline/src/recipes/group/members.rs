@@ -10,11 +10,21 @@ use std::sync::Arc;
 ///
 /// By the time it is read it may be out of date: a hint where to send a request. Only the member
 /// itself knows whether a key is its own, by [`Member::route`](super::Member::route).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Members {
     /// One for each address, in the order of addresses.
     list: Vec<Entry>,
+    /// How many there are besides, whose address a later one has.
+    replaced: usize,
 }
+
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        self.list == other.list
+    }
+}
+
+impl Eq for Members {}
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +49,9 @@ impl Members {
 
     pub(super) fn from_places(places: impl Iterator<Item = (TicketId, u64, Arc<str>)>) -> Self {
         let mut list: BTreeMap<Arc<str>, Entry> = BTreeMap::new();
+        let mut all = 0;
         for (id, token, address) in places {
+            all += 1;
             let hash = rendezvous::of_member(&address);
             let entry = Entry { id, address: Arc::clone(&address), token, hash };
             match list.get(&address) {
@@ -47,7 +59,7 @@ impl Members {
                 _ => drop(list.insert(address, entry)),
             }
         }
-        Members { list: list.into_values().collect() }
+        Members { replaced: all - list.len(), list: list.into_values().collect() }
     }
 
     /// The members at these addresses, which need not be in any store: a list from elsewhere, by
@@ -83,9 +95,9 @@ impl Members {
         self.list.is_empty()
     }
 
-    /// Whether somebody else than this member is there.
+    /// Whether somebody else than this member is there, perhaps at the same address.
     pub(super) fn has_others_than(&self, id: TicketId) -> bool {
-        self.list.iter().any(|member| member.id != id)
+        self.replaced > 0 || self.list.iter().any(|member| member.id != id)
     }
 
     /// Whether somebody who is in `before` is not in this one.

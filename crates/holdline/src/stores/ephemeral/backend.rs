@@ -56,12 +56,18 @@ pub(super) struct Attempt<'a, B: Backend> {
     pub(super) store: &'a Arc<B>,
     pub(super) request: &'a Request<'a>,
     pub(super) record: &'a Record<B>,
+    /// How many times changes had been missed before the store was asked.
+    pub(super) missed: u64,
 }
 
-impl<B: Backend> Attempt<'_, B> {
+impl<'a, B: Backend> Attempt<'a, B> {
+    pub(super) fn new(store: &'a Arc<B>, request: &'a Request<'a>, record: &'a Record<B>) -> Self {
+        Attempt { store, request, record, missed: record.place().missed() }
+    }
+
     /// Removes an entry that should not have been written.
     pub(super) async fn take_back(&self) -> Result<()> {
-        let Attempt { store, request, record } = self;
+        let Attempt { store, request, record, .. } = self;
         let leaving = Leaving::new(record);
         store.remove(record, request.limit).await?;
         store.table().forget(record);

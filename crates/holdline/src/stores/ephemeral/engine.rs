@@ -63,17 +63,17 @@ async fn keep<B: Backend>(
         return Ok(Standing::Lost);
     }
     let watched = B::is_watched(record);
-    let (held, unsure) = {
+    let (held, unsure, missed) = {
         let mut place = record.place();
         // A request with a new length of lease is to be answered by the store.
         let asks = std::mem::replace(&mut place.lease, ticket.lease) != ticket.lease;
-        (place.was_held(), place.unsure || asks || !watched)
+        (place.was_held(), place.is_unsure() || asks || !watched, place.missed())
     };
     if !held {
         store.ask_again(record, request).await?;
     } else if unsure {
         if store.is_there(record, request.limit).await? {
-            record.place().unsure = false;
+            record.place().answered(missed);
         } else {
             record.lose(&store.table().loss);
         }
@@ -250,6 +250,9 @@ mod tests {
         /// The number of removals that fail.
         failing: AtomicU32,
         session_is_lost: AtomicBool,
+        /// The next answer whether an entry is there comes after the entry has gone, and after the
+        /// news that something was missed.
+        answers_late: AtomicBool,
     }
 
     type Own = Arc<TicketRecord<First>>;
@@ -262,6 +265,7 @@ mod tests {
                 entries: Mutex::default(),
                 failing: AtomicU32::new(0),
                 session_is_lost: AtomicBool::new(false),
+                answers_late: AtomicBool::new(false),
             });
             start_janitor(&fake);
             fake
@@ -276,6 +280,11 @@ mod tests {
             let before = entries.len();
             entries.retain(|(other, _)| *other != id);
             Ok(entries.len() < before)
+        }
+
+        /// Changes may have been missed.
+        fn miss(&self, id: u128) {
+            self.table.find(TicketId(id)).expect("it is known").place().miss();
         }
 
         fn is_first(&self, id: TicketId) -> bool {
@@ -333,11 +342,16 @@ mod tests {
         }
 
         fn is_watched(_record: &Own) -> bool {
-            false
+            true
         }
 
         async fn is_there(&self, record: &Own, _limit: Duration) -> Result<bool> {
-            Ok(self.entries.lock().iter().any(|(id, _)| *id == record.id))
+            let there = self.entries.lock().iter().any(|(id, _)| *id == record.id);
+            if self.answers_late.swap(false, Ordering::Relaxed) {
+                self.entries.lock().retain(|(id, _)| *id != record.id);
+                record.place().miss();
+            }
+            Ok(there)
         }
 
         async fn ask_again(self: &Arc<Self>, record: &Own, _request: &Request<'_>) -> Result<()> {
@@ -409,6 +423,7 @@ mod tests {
     async fn a_place_that_is_gone_is_lost_for_good() {
         let store = Fake::new();
         assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        store.miss(1);
         let entries = std::mem::take(&mut *store.entries.lock());
         assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
         *store.entries.lock() = entries;
@@ -417,6 +432,18 @@ mod tests {
         assert!(store.entries.lock().is_empty(), "but what is left is removed");
         store.session_is_lost.store(true, Ordering::Relaxed);
         assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
+    }
+
+    /// What was missed while the store was asked is not in its answer.
+    #[tokio::test]
+    async fn an_answer_of_before_the_news_proves_nothing() {
+        let store = Fake::new();
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        store.miss(1);
+        store.answers_late.store(true, Ordering::Relaxed);
+        let late = ask(&store, 1, Enter::Keep(Seq(1))).await;
+        assert_eq!(late, Standing::Admitted(Seq(1)), "it was there when the store looked");
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
     }
 
     /// Also if the store is away when the entry is removed first.

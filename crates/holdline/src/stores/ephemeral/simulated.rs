@@ -210,7 +210,7 @@ impl TicketRecord {
     /// Notes that changes may have been missed.
     fn miss(&self, loss: &crate::stores::waiters::LossHandler) {
         let held = self.with(|place| {
-            place.unsure = true;
+            place.miss();
             place.state == State::Held
         });
         self.tell(held, loss);
@@ -347,7 +347,7 @@ async fn watch(shared: Weak<Shared>, record: Weak<TicketRecord>) {
             return;
         }
         if let Ok(told) = shared.ask(&session, &record.line, Question::Watch).await {
-            if record.with(|place| place.entry.view.begin(told.revision)) {
+            if record.with(|place| place.entry.view.seen() < told.revision) {
                 record.miss(&shared.table.loss);
             }
             return;
@@ -360,7 +360,7 @@ async fn watch(shared: Weak<Shared>, record: Weak<TicketRecord>) {
 impl Attempt<'_> {
     /// Takes in a list of the line: the nearest, then all if those do not tell.
     fn see(&self, told: &Told) {
-        let Attempt { store, record, .. } = *self;
+        let Attempt { store, record, missed, .. } = *self;
         let Some(at) = told.entries.iter().position(|entry| entry.id == record.id) else {
             return record.lose(&store.table.loss);
         };
@@ -374,15 +374,16 @@ impl Attempt<'_> {
         record.with(|place| {
             place.born(create);
             let Place { weight, entry, .. } = place;
-            let unsure = entry.view.take(look(NEAREST), *weight, record.capacity);
-            let unsure =
-                unsure.or_else(|| entry.view.take(look(usize::MAX), *weight, record.capacity));
-            place.unsure = unsure.unwrap_or(true);
+            let tells = entry.view.take(look(NEAREST), *weight, record.capacity)
+                || entry.view.take(look(usize::MAX), *weight, record.capacity);
+            if tells {
+                place.answered(missed);
+            }
         });
     }
 
     async fn put(&self) -> Result<Joined<Node>> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let session = Arc::clone(&record.place().entry.session);
         if request.how == Enter::Try && !record.place().doubtful {
             let told = store.ask(&session, request.line, Question::List).await?;
@@ -470,7 +471,7 @@ impl Acquire<Node> for Shared {
         if !wanted {
             return Ok(Joined::Not(Standing::Lost));
         }
-        Attempt { store: self, request, record: &record }.put().await
+        Attempt::new(self, request, &record).put().await
     }
 }
 
@@ -502,13 +503,14 @@ impl Renew<Node> for Shared {
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (known, ahead, seen, session) = record.with(|place| {
             let (view, weight) = (&place.entry.view, place.weight);
-            let known = view.has_room(weight, record.capacity) && !place.unsure;
+            let known = view.has_room(weight, record.capacity) && !place.is_unsure();
             let (ahead, seen) = view.blockers(weight, record.capacity);
             (known, ahead, seen, Arc::clone(&place.entry.session))
         });
         if known {
             return Ok(());
         }
+        let attempt = Attempt::new(self, request, record);
         let told = self.ask(&session, &record.line, Question::List).await?;
         let is_as_it_was = |create: &i64| {
             told.entries.iter().any(|entry| entry.create == *create && entry.modified <= seen)
@@ -516,9 +518,12 @@ impl Renew<Node> for Shared {
         let own = record.place().create;
         let there = told.entries.iter().any(|entry| entry.create == own);
         if there && !ahead.is_empty() && ahead.iter().all(is_as_it_was) {
-            record.with(|place| place.unsure = place.entry.view.unchanged_at(told.revision));
+            record.with(|place| {
+                place.entry.view.unchanged_at(told.revision);
+                place.answered(attempt.missed);
+            });
         } else {
-            Attempt { store: self, request, record }.see(&told);
+            attempt.see(&told);
         }
         Ok(())
     }

@@ -66,8 +66,10 @@ pub(super) struct Place<E: Entry> {
     pub(super) doubtful: bool,
     /// Held until the outcome of the first write is known.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// Changes may have been missed: the store is to be asked.
-    pub(super) unsure: bool,
+    /// The number of times that changes may have been missed,
+    missed: u64,
+    /// and the number of these that the store was asked after.
+    asked: u64,
     /// The end of the time for which the ticket was asked for; then it lapses.
     pub(super) due: Time,
     pub(super) watches: Vec<E::Watch>,
@@ -202,7 +204,8 @@ impl<E: Entry> Place<E> {
             note: Arc::clone(note),
             doubtful: false,
             permit: None,
-            unsure: false,
+            missed: 0,
+            asked: 0,
             due,
             watches: Vec::new(),
             entry,
@@ -221,6 +224,28 @@ impl<E: Entry> Place<E> {
 
     pub(super) fn token(&self) -> Seq {
         token(self.create)
+    }
+
+    /// Notes that changes may have been missed: the store is to be asked.
+    pub(super) fn miss(&mut self) {
+        self.missed += 1;
+    }
+
+    /// The number of times so far, for [`answered`](Self::answered): to be read before the store is
+    /// asked.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// The store has answered what was asked when changes had been missed so many times. What was
+    /// missed since may not be in its answer.
+    pub(super) fn answered(&mut self, missed: u64) {
+        self.asked = self.asked.max(missed);
+    }
+
+    /// Whether changes may have been missed that no answer is known to have in it.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.asked < self.missed
     }
 
     /// Whether the ticket is neither gone nor being given up.
@@ -281,7 +306,7 @@ impl<E: Entry> Drop for Leaving<'_, E> {
             State::Leaving { held: false } => State::Waiting,
             other => other,
         };
-        place.unsure = true;
+        place.miss();
     }
 }
 
@@ -410,7 +435,7 @@ pub(super) mod tests {
             assert!(!record.place().is_alive() && record.stand(&ticket(1, 1), now, true).is_none());
             drop(leaving);
             assert_eq!(record.place().state, before);
-            assert!(record.place().unsure, "its entry may be gone");
+            assert!(record.place().is_unsure(), "its entry may be gone");
             Leaving::new(&record).done();
             assert!(matches!(record.place().state, State::Leaving { .. }));
         }

@@ -52,8 +52,6 @@ pub(super) struct View<K> {
     pub(super) watched: Watched,
     /// The revision at which `ahead` was so.
     seen: i64,
-    /// The revision at which the watch over those ahead began.
-    begun: i64,
     /// The entries that keep it out and their weights: the nearest, as many as it takes.
     ahead: HashMap<K, u32>,
     /// Those of them that were deleted since, and when: an answer may be older than that.
@@ -74,7 +72,7 @@ impl<K> Look<K> {
 impl<K> Default for View<K> {
     fn default() -> Self {
         let (ahead, gone) = (HashMap::new(), Vec::new());
-        View { watched: Watched::Nothing, seen: 0, begun: 0, ahead, gone, rest: None }
+        View { watched: Watched::Nothing, seen: 0, ahead, gone, rest: None }
     }
 }
 
@@ -118,9 +116,9 @@ impl<K: Clone + Eq + Hash> View<K> {
         self.ahead.keys().take(most).cloned().collect()
     }
 
-    /// Takes in a look at those ahead, all or only the nearest. Returns whether changes may have
-    /// been missed since; `None` if the look does not tell how the ticket stands.
-    pub(super) fn take(&mut self, look: Look<K>, weight: u32, capacity: u32) -> Option<bool> {
+    /// Takes in a look at those ahead, all or only the nearest. `false` if the look does not tell
+    /// how the ticket stands.
+    pub(super) fn take(&mut self, look: Look<K>, weight: u32, capacity: u32) -> bool {
         let fits = |ahead| rule::fits(ahead, weight, capacity);
         let (count, mut sum) = (look.ahead.len(), 0);
         let mut ahead = HashMap::new();
@@ -133,7 +131,7 @@ impl<K: Clone + Eq + Hash> View<K> {
         }
         let most = if look.complete { Some(sum) } else { look.most };
         if fits(sum) && !most.is_some_and(fits) {
-            return None;
+            return false;
         }
         let rest = most.filter(|_| ahead.len() == count).map(|most| most.saturating_sub(sum));
         for (key, at) in self.gone.drain(..) {
@@ -146,20 +144,13 @@ impl<K: Clone + Eq + Hash> View<K> {
             self.watched = Watched::Nothing;
         }
         (self.ahead, self.rest) = (ahead, rest);
-        Some(self.unchanged_at(look.revision))
+        self.unchanged_at(look.revision);
+        true
     }
 
-    /// Those ahead are as they were. Returns whether changes may have been missed since.
-    pub(super) fn unchanged_at(&mut self, revision: i64) -> bool {
+    /// Those ahead are as they were.
+    pub(super) fn unchanged_at(&mut self, revision: i64) {
         self.seen = self.seen.max(revision);
-        // What came between this and the beginning of the watch is not known.
-        self.watched == Watched::Ahead && revision < self.begun
-    }
-
-    /// The watch begins at this revision. Returns whether changes may have been missed before.
-    pub(super) fn begin(&mut self, revision: i64) -> bool {
-        self.begun = revision;
-        self.seen < revision
     }
 
     /// One was deleted at this revision, or has this weight since. Returns whether it is time to

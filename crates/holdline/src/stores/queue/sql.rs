@@ -41,9 +41,9 @@ pub(super) struct ServerError {
     pub(super) meaning: fn(&ServerError, &str) -> (ErrorKind, String),
 }
 
-/// Serialization failures, deadlocks, a row that changed since it was read, and MySQL's end of a
-/// wait for a row.
-const CONFLICTS: [&str; 7] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572"];
+/// Serialization failures, deadlocks, a row that changed since it was read, MySQL's end of a wait
+/// for a row, and a commit that a group of its servers refuses.
+const CONFLICTS: [&str; 8] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572", "3101"];
 /// MySQL's ends of a statement from outside: the server shuts down, the statement or its connection
 /// was killed, it took too long. A procedure may have committed by then.
 const INTERRUPTED: [&str; 7] = ["1053", "1077", "1079", "1317", "1927", "1969", "3024"];

@@ -148,6 +148,11 @@ impl Servers {
         count(&self.get(0, "/metrics"), "started", method)
     }
 
+    /// How many messages of this method the first member has got.
+    pub fn messages(&self, method: &str) -> u64 {
+        count(&self.get(0, "/metrics"), "msg_received", method)
+    }
+
     /// All calls so far about keys and leases, by method. Without the reads that go with keep-alive
     /// messages, one with each.
     pub fn all_calls(&self) -> Calls {

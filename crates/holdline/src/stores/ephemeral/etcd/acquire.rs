@@ -46,7 +46,7 @@ impl Acquire<KeyEntry> for Shared {
             }
             let record = self.record(request).await?;
             let beside = self.sees_beside();
-            let attempt = Attempt { store: self, request, record: &record };
+            let attempt = Attempt::new(self, request, &record);
             let entered = match request.how {
                 Enter::Try => attempt.try_now().await,
                 Enter::Queue | Enter::Keep(_) => attempt.queue().await,
@@ -202,7 +202,7 @@ impl Attempt<'_> {
     /// trip if the line is empty; in a second if there is room beside others and no entry comes in
     /// between.
     async fn try_now(&self) -> Result<Entered> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let ((key, _), prefix) = (record.key(), &record.base.prefix);
         let asked = predecessors::ranges(prefix, request.ticket, 0);
         let mut compare = layout::absent(prefix, layout::end(prefix));
@@ -269,7 +269,7 @@ impl Attempt<'_> {
 
     /// The session to wait on, if that is not the ticket's own.
     async fn waiting_session(&self) -> Result<Option<Arc<Session>>> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let lease = waiting_lease(request.ticket);
         if record.place().entry.session.lease.seconds() <= Lease::seconds_for(lease) {
             return Ok(None);

@@ -126,7 +126,7 @@ impl Shared {
 impl Attempt<'_> {
     /// Takes in the keys ahead of one that is written.
     pub(super) async fn take(&self, asked: &[Range], found: &Found) -> Result<Entered> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, missed } = *self;
         let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let look = match read(request, prefix, asked, found) {
             Ok(look) => look,
@@ -135,10 +135,10 @@ impl Attempt<'_> {
                 return Err(error);
             }
         };
-        if !record.with(|place| place.see(look, capacity)) {
+        if !record.with(|place| place.see(look, capacity, missed)) {
             let (_, create) = record.key();
             let whole = store.whole(request, prefix, create).await?;
-            record.with(|place| place.see(whole, capacity));
+            record.with(|place| place.see(whole, capacity, missed));
         }
         Ok(Entered::There)
     }

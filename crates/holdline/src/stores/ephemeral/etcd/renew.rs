@@ -82,14 +82,14 @@ impl Renew<KeyEntry> for Shared {
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (known, ahead, seen) = record.with(|place| {
             let (view, weight) = (&place.entry.view, place.weight);
-            let known = view.has_room(weight, record.capacity) && !place.unsure;
+            let known = view.has_room(weight, record.capacity) && !place.is_unsure();
             let (ahead, seen) = view.blockers(weight, record.capacity);
             (known, ahead, seen)
         });
         if known {
             return Ok(());
         }
-        let attempt = Attempt { store: self, request, record };
+        let attempt = Attempt::new(self, request, record);
         if ahead.is_empty() {
             return attempt.look_ahead().await.map(drop);
         }
@@ -103,7 +103,10 @@ impl Renew<KeyEntry> for Shared {
             return attempt.compare(&asked, found).await.map(drop);
         }
         if found.first().is_some_and(|own| own.create_revision == create) {
-            record.with(|place| place.unsure = place.entry.view.unchanged_at(found.revision));
+            record.with(|place| {
+                place.entry.view.unchanged_at(found.revision);
+                place.answered(attempt.missed);
+            });
         } else {
             record.lose(&self.table.loss);
         }

@@ -155,10 +155,10 @@ impl Place {
         let (deleted, kv) = match news {
             News::Event(proto::Event { kind, kv: Some(kv) }) => (*kind == proto::DELETED, kv),
             News::From(revision) => {
-                let missed = self.entry.view.begin(*revision);
-                return if missed { self.miss() } else { Heard::Nothing };
+                let missed = self.entry.view.seen() < *revision;
+                return if missed { self.doubt() } else { Heard::Nothing };
             }
-            News::Event(_) | News::Gap => return self.miss(),
+            News::Event(_) | News::Gap => return self.doubt(),
         };
         if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
             return Heard::Lost;
@@ -176,15 +176,18 @@ impl Place {
         if asks { Heard::Turn } else { Heard::Nothing }
     }
 
-    fn miss(&mut self) -> Heard {
-        self.unsure = true;
+    fn doubt(&mut self) -> Heard {
+        self.miss();
         Heard::Missed { held: self.state == State::Held }
     }
 
-    /// Takes in a look at the keys ahead. `false` if that does not tell how the ticket stands.
-    pub(super) fn see(&mut self, look: Look<Vec<u8>>, capacity: u32) -> bool {
-        let unsure = self.entry.view.take(look, self.weight, capacity);
-        self.unsure = unsure.unwrap_or(self.unsure);
-        unsure.is_some()
+    /// Takes in a look at the keys ahead, which was asked for when changes had been missed so many
+    /// times. `false` if that does not tell how the ticket stands.
+    pub(super) fn see(&mut self, look: Look<Vec<u8>>, capacity: u32, missed: u64) -> bool {
+        let tells = self.entry.view.take(look, self.weight, capacity);
+        if tells {
+            self.answered(missed);
+        }
+        tells
     }
 }

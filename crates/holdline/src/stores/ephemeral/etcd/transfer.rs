@@ -127,7 +127,7 @@ impl Attempt<'_> {
     /// Enters along with a departure of this process from the same line, or waits until that is
     /// over. `None` if the ticket is to enter by itself.
     pub(super) async fn along(&self, offer: Option<&Txn>) -> Option<Found> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let prefix = &record.base.prefix;
         if record.capacity != 1 {
             return None;

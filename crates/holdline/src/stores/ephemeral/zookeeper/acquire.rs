@@ -33,7 +33,7 @@ impl Acquire<NodeEntry> for Shared {
                     Enter::Queue | Enter::Keep(_) => Ok(Joined::Not(Standing::Lost)),
                 };
             };
-            let attempt = Attempt { store: self, request, record: &record };
+            let attempt = Attempt::new(self, request, &record);
             let joined = match request.how {
                 Enter::Try => attempt.try_now().await,
                 Enter::Queue | Enter::Keep(_) => attempt.queue().await.map(|()| true),
@@ -94,7 +94,7 @@ impl Shared {
 impl Attempt<'_> {
     /// Makes the node and lists the line, in one round trip.
     async fn queue(&self) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let over = clock::now().after(request.limit);
         for _ in 0..TRIES {
             let doubtful = record.place().doubtful;
@@ -121,7 +121,7 @@ impl Attempt<'_> {
 
     /// Makes the node, and lists the line, together.
     async fn create(&self) -> Result<(Member, Vec<String>), ZkError> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let (client, ticket) = (&record.base.session.client, request.ticket);
         let stem = record.stem(store.address.dialect, ticket);
         let data = layout::data(ticket, None, request.note);
@@ -173,7 +173,7 @@ impl Attempt<'_> {
     /// Makes the node that a line stands under, as a container: the servers remove it by and by
     /// when it is empty.
     async fn make_parents(&self) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let (client, root) = (&record.base.session.client, &store.address.root);
         let work = async {
             if !root.is_empty() {

@@ -106,7 +106,7 @@ impl Shared {
 impl Attempt<'_> {
     /// Refuses a line whose node another recipe uses.
     pub(super) async fn check_recipes(&self, children: &[String]) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let Base { session, parent } = &record.base;
         let found = store.recipe(session, parent, children, request.limit).await;
         let Some(recipe) = found.map_err(|error| store.error(error))? else { return Ok(()) };

@@ -149,7 +149,7 @@ impl Shared {
 impl Attempt<'_> {
     /// Whether a ticket that is not there would be admitted at once.
     pub(super) async fn has_room(&self) -> Result<bool> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let Base { session, parent } = &record.base;
         let children = store.children(session, parent, request.limit).await;
         let children = children.map_err(|error| store.error(error))?;
@@ -162,7 +162,7 @@ impl Attempt<'_> {
 
     /// Asks for the nodes ahead of one that is there, and whether it is.
     pub(super) async fn look_ahead(&self) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let Base { session, parent } = &record.base;
         let ask = || session.client.list_children(parent);
         let children = if_there(store.ask(session, request.limit, ask).await);
@@ -172,7 +172,7 @@ impl Attempt<'_> {
 
     /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
     pub(super) async fn take(&self, children: &[String]) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         let (own, weight) = record.with(|place| (place.entry.child.clone(), place.weight));
         let mut members = layout::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
@@ -209,14 +209,14 @@ impl Attempt<'_> {
             return Err(error);
         }
         let blockers = layout::blockers(&members, weight, record.capacity);
-        drop(record.with(|place| place.see(blockers, clock::now())));
+        drop(record.with(|place| place.see(blockers, self.missed, clock::now())));
         Ok(())
     }
 
     /// Checks that a ticket can stand in a line with these: of a dialect in which they see it, of
     /// the same capacity, with numbers that tell the order.
     async fn check_line(&self, others: &[Member]) -> Result<()> {
-        let Attempt { store, request, record } = *self;
+        let Attempt { store, request, record, .. } = *self;
         if others.iter().any(Member::is_exhausted) {
             return Err(self.exhausted());
         }

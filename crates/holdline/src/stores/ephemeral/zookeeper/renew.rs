@@ -69,10 +69,10 @@ impl Renew<NodeEntry> for Shared {
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let blockers: Vec<Member> = {
             let place = record.place();
-            if place.unsure { Vec::new() } else { place.entry.blockers.clone() }
+            if place.is_unsure() { Vec::new() } else { place.entry.blockers.clone() }
         };
         if blockers.is_empty() || blockers.len() > MOST {
-            return Attempt { store: self, request, record }.look_ahead().await;
+            return Attempt::new(self, request, record).look_ahead().await;
         }
         let session = &record.base.session;
         let paths: Vec<_> = blockers.iter().map(|member| record.path(&member.child)).collect();
@@ -93,7 +93,7 @@ impl Renew<NodeEntry> for Shared {
             }
             return Ok(());
         }
-        Attempt { store: self, request, record }.look_ahead().await
+        Attempt::new(self, request, record).look_ahead().await
     }
 
     async fn confirm(
@@ -138,7 +138,7 @@ impl Shared {
                 place.weight = request.ticket.weight;
                 place.note = Arc::clone(request.note);
                 place.entry.moved = true;
-                place.unsure = true;
+                place.miss();
                 drop(place);
                 doubt.settle();
                 self.table.look_soon(record.id);

@@ -55,7 +55,7 @@ impl Entry for NodeEntry {
     type Watch = Watching;
 
     fn has_room(place: &Place, _capacity: u32) -> bool {
-        !place.unsure && place.entry.blockers.is_empty()
+        !place.is_unsure() && place.entry.blockers.is_empty()
     }
 }
 
@@ -129,7 +129,7 @@ impl TicketRecord {
 
     /// Has the waiter look again: something has changed.
     pub(super) fn stir(&self) {
-        self.place().unsure = true;
+        self.place().miss();
         self.news.notify_one();
     }
 }
@@ -201,9 +201,10 @@ impl Place {
         self.entry.patrol
     }
 
-    /// Takes in the nodes that keep it out.
-    pub(super) fn see(&mut self, blockers: Vec<Member>, now: Time) -> Vec<Watching> {
-        self.unsure = false;
+    /// Takes in the nodes that keep it out, which were asked for when changes had been missed so
+    /// many times.
+    pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Watching> {
+        self.answered(missed);
         if self.entry.blockers == blockers {
             return Vec::new();
         }
@@ -294,11 +295,11 @@ mod tests {
             let child = format!("_c_12345678-0000-0000-0000-000000000001-lock-{number:010}");
             Member::read(&child).into_iter().collect()
         };
-        node.see(blockers(1), at(100));
-        node.see(blockers(1), at(103)); // no news
+        node.see(blockers(1), 0, at(100));
+        node.see(blockers(1), 0, at(103)); // no news
         let asked: Vec<_> = (100..300).filter(|second| node.wants_proof(at(*second))).collect();
         assert_eq!(asked, [105, 110, 120, 140, 180, 240]);
-        node.see(blockers(2), at(300));
+        node.see(blockers(2), 0, at(300));
         assert!(!node.wants_proof(at(304)) && node.wants_proof(at(305)));
     }
 }

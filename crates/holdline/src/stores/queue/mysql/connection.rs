@@ -204,8 +204,10 @@ pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer
 
 /// The settings of a session. A call that was given up waits on in the server for a second at most.
 /// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
-/// would end those that wait for a row.
+/// would end those that wait for a row. With another `completion_type`, what follows a procedure
+/// would be part of a transaction that nobody ends.
 const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
+    completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
     /*M! max_statement_time = 0, */ /*!80000 max_execution_time = 0, */ \
     innodb_lock_wait_timeout = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";

@@ -16,7 +16,7 @@ impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Server(error) => Fault::Refused(ServerError {
-                code: error.code.to_string(),
+                code: if out_of_order(&error) { DEADLOCK } else { error.code }.to_string(),
                 message: clean(&error.message),
                 meaning: match error.state.get(..2) {
                     Some("40" | "08") => passing,
@@ -54,6 +54,14 @@ impl From<ClientError> for Fault {
             error => Fault::Broken(clean(&without_doubles(&error.to_string()))),
         }
     }
+}
+
+const DEADLOCK: u16 = 1213;
+
+/// Whether a member of a group has rolled back a transaction at its commit, since another member's
+/// came first: it says "error 149", which is a deadlock in the engine's words.
+fn out_of_order(error: &mysql_async::ServerError) -> bool {
+    error.code == 1180 && error.message.contains("error 149 ")
 }
 
 /// Whether TLS failed.

@@ -66,6 +66,9 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
              with ?password_file=PATH"
                 .to_owned(),
         ),
+        "22P05" | "22021" => {
+            (ErrorKind::Invalid, format!("has an encoding that cannot keep the name of {what}"))
+        }
         text => match &text[..2.min(text.len())] {
             "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
             "08" | "40" | "53" | "55" | "57" | "58" => {

@@ -353,6 +353,10 @@ impl Dialect for Sessions {
         let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
         let call = claim.conn.session.client.query_typed(&sql, &[]);
         let kept = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
+        // An error ends the transaction, and with it the lock of a row.
+        if self.keys().is_none() && matches!(kept, Err(Fault::Refused(_))) {
+            return Ok(false);
+        }
         unless_over(kept, claim)
     }
 
@@ -387,14 +391,12 @@ impl Dialect for Sessions {
         let Some((pid, _)) = self.holder(lock).await?.filter(|(_, place)| place.id == id) else {
             return Ok(None);
         };
-        let sql = format!("SELECT pg_terminate_backend({pid})");
-        let answer = self.looks.call(None, &sql).await?;
-        let ended = answer.rows.first().and_then(|row| row.truth(0)) == Some(true);
-        if !ended && !answer.repeated || self.keys().is_some() {
-            return Ok(ended.then_some(Seq(0)));
-        }
-        let sql = statement(&self.address.schema, "SELECT nextval('\"holdline\".lock_token')");
-        Ok(self.looks.call(None, &sql).await?.number().map(Seq))
+        // The token comes first: the row may be the next holder's as soon as the session ends.
+        let token = if self.keys().is_some() { "0" } else { "nextval('\"holdline\".lock_token')" };
+        let sql = format!("SELECT {token}, pg_terminate_backend({pid})");
+        let answer = self.looks.call(None, &statement(&self.address.schema, &sql)).await?;
+        let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
+        Ok(answer.number().filter(|_| ended || answer.repeated).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {

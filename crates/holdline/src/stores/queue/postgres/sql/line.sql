@@ -65,8 +65,10 @@ BEGIN
   IF p.seq = h.seq THEN
     h.weight := p.weight; h.expires := p.expires; h.channel := p.channel; h.note := p.note;
   ELSE
+    -- A renewal beside this one, which needs no lock of the head, may have made it last longer.
     UPDATE "holdline".place o
-      SET weight = p.weight, expires = p.expires, channel = p.channel, note = p.note
+      SET weight = p.weight, expires = greatest(o.expires, p.expires), channel = p.channel,
+          note = p.note
       WHERE o.line = h.no AND o.seq = p.seq;
   END IF;
   RETURN h;
@@ -336,6 +338,9 @@ CREATE OR REPLACE FUNCTION "holdline".evict(in_name text, in_id uuid, in_note te
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; p "holdline".place; now bigint; token bigint;
 BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
   PERFORM set_config('lock_timeout', '800', true);
   h := "holdline".lock_line(in_name, false);
   IF h.no IS NULL THEN RETURN NULL; END IF;

@@ -1,0 +1,83 @@
+//! Locks of sessions that end before their holders give them up.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
+use holdline::store::{Enter, Standing};
+use holdline_testkit::until;
+
+async fn store(server: &Server, scheme: &str) -> Raw {
+    Raw::open(&format!("{}&scheme={scheme}", server.url())).await
+}
+
+/// Has the function of this declaration fail, or take its time, by this body, which is before its
+/// own: for sessions that are made from now on.
+async fn shadow(server: &Server, name: &str, args: &str, result: &str, body: &str) {
+    let sql = format!(
+        "CREATE SCHEMA IF NOT EXISTS shadow; CREATE TABLE IF NOT EXISTS shadow.now (x int); \
+         CREATE FUNCTION shadow.{name}({args}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN \
+         IF EXISTS (SELECT FROM shadow.now) THEN {body}; END IF; \
+         RETURN pg_catalog.{name}({}); END $$; \
+         ALTER ROLE postgres SET search_path = shadow, pg_catalog, public",
+        (1..=args.split(',').count()).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ")
+    );
+    server.sql().await.batch_execute(&sql).await.expect("works");
+}
+
+const NOW: &str = "INSERT INTO shadow.now VALUES (1)";
+
+/// A statement that fails ends the transaction, and the row is free though its session goes on: the
+/// holder has lost it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_fails_in_the_server_ends_a_locked_row() {
+    let Some(server) = private("row_renewal", &["fsync=off"]) else { return };
+    drop(store(&server, "row").await);
+    let cancelled = "RAISE EXCEPTION USING ERRCODE = '57014'";
+    shadow(&server, "set_config", "text, text, boolean", "text", cancelled).await;
+    let (raw, mine) = (store(&server, "row").await, ticket(1, 1));
+    let seq = raw.hold(&mine).await;
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    let mut sql = server.sql().await;
+    sql.batch_execute(NOW).await.expect("works");
+    let standing = raw.keep(&mine, seq).await;
+    sql.batch_execute("DELETE FROM shadow.now").await.expect("works");
+    let free = "SELECT 1 FROM holdline.lock_row WHERE name = 'x' FOR UPDATE NOWAIT";
+    let by_hand = sql.transaction().await.expect("begins");
+    assert_eq!(by_hand.query(free, &[]).await.expect("it is free").len(), 1);
+    by_hand.rollback().await.expect("ends");
+    assert!(matches!(standing, Ok(Standing::Lost)), "{standing:?}");
+}
+
+/// The token of a removal by force lies below that of the next holder, which may have the row at
+/// once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_holders_token_is_below_the_nexts() {
+    let Some(server) = private("row_evict", &["fsync=off"]) else { return };
+    drop(store(&server, "row").await);
+    let (holder, mine) = (store(&server, "row").await, ticket(1, 1));
+    let next = store(&server, "row").await;
+    let seq = holder.hold(&mine).await;
+    // The session that removes it takes half a second for a token.
+    shadow(&server, "nextval", "regclass", "bigint", "PERFORM pg_sleep(0.5)").await;
+    let remover = store(&server, "row").await;
+    server.sql().await.batch_execute(NOW).await.expect("works");
+    let removing = tokio::spawn(async move {
+        remover.store.evict(&remover.line, mine.id, "why").await.expect("works").expect("it held")
+    });
+    let other = ticket(1, 1);
+    let mut got = None;
+    until("it is free", async || {
+        let standing = next.enter(&other, Enter::Try).await.expect("works");
+        if let Standing::Admitted(seq) = standing {
+            got = Some(seq);
+        }
+        got.is_some()
+    })
+    .await;
+    let token = removing.await.expect("no panic");
+    assert!(seq < token, "{token:?} after {seq:?}");
+    assert!(got > Some(token), "{got:?} is the next after {token:?}");
+    let sql = server.sql().await;
+    let ended = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    assert_eq!(one::<i64>(&sql, ended, &[]).await, 1, "the next holds");
+    assert!(next.leave(&other).await);
+}

@@ -1,0 +1,66 @@
+//! Local handoff passes a lock on as it is: to a task that wants it so, and to no other (G20).
+
+use holdline::{Client, Election, Guard, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+async fn memory() -> Client {
+    holdline::open("memory:").await.expect("memory opens")
+}
+
+fn with_handoff(client: &Client) -> Mutex {
+    Mutex::new(client, "x").lease(LEASE).handoff(8, Duration::from_secs(60))
+}
+
+/// The guard of the next task, which waits while another hands the lock over; and the token of that
+/// other one.
+async fn next_after(client: &Client, next: Mutex) -> (Guard, u64) {
+    let first = with_handoff(client).lock().await.expect("memory works");
+    let token = first.token();
+    let next = waits(async move { next.lock().await.expect("memory works") }).await;
+    drop(first);
+    (next.await.expect("no panic"), token)
+}
+
+/// Begins to wait for a lock.
+async fn waits<T: Send + 'static>(lock: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    let task = tokio::spawn(lock);
+    tokio::task::yield_now().await;
+    task
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_task_with_the_same_terms_gets_it() {
+    let client = memory().await;
+    let (next, token) = next_after(&client, with_handoff(&client)).await;
+    assert_eq!(next.token(), token + 1);
+}
+
+/// A lease, a margin or renewals other than those of the lock that is there.
+#[tokio::test(flavor = "current_thread")]
+async fn a_task_with_other_terms_gets_what_it_asked_for() {
+    let client = memory().await;
+    let (margin, rest) = (Duration::from_secs(4), Duration::from_secs(6));
+    let (next, token) = next_after(&client, with_handoff(&client).margin(margin)).await;
+    assert!(next.token() > token + 1, "the lock was handed over");
+    assert!(next.remaining() <= rest, "{next:?} is told too late");
+    drop(next);
+    let lease = Duration::from_millis(300);
+    let (next, _) = next_after(&client, with_handoff(&client).fixed_lease(lease)).await;
+    assert!(next.remaining() <= lease, "{next:?} is no fixed lease");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_elected_leader_publishes_its_value() {
+    let client = memory().await;
+    let first = with_handoff(&client).lock().await.expect("memory works");
+    let election = Election::new(&client, "x");
+    let candidate = election.clone();
+    let leader = waits(async move { candidate.campaign("10.0.0.1:80").await }).await;
+    drop(first);
+    let leader = leader.await.expect("no panic").expect("memory works");
+    let seen = election.leader().await.expect("memory works").expect("somebody leads");
+    assert_eq!((seen.value.as_str(), seen.token), ("10.0.0.1:80", leader.token()));
+}
