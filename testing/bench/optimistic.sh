@@ -28,7 +28,7 @@ $pause
 UPDATE r SET n = :n + 1 WHERE k = :k;
 COMMIT;
 X
-    # Who was too late does it again at once, as another transaction: only what was written counts.
+    # A client that was too late does it again at once, as another transaction: only what was written counts.
     cat > "$dir/version-$work" <<X
 \\set k random(0, :rows - 1)
 SELECT n, version FROM r WHERE k = :k \\gset

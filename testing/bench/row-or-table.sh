@@ -34,7 +34,7 @@ BEGIN;
 SELECT k FROM r WHERE k = 0 FOR UPDATE;
 COMMIT;
 X
-# Who does not get it looks again after 50 ms; only locks that were had are counted.
+# A client that does not get it looks again after 50 ms; only locks that were had are counted.
 cat > "$dir/one-table" <<'X'
 WITH i AS (INSERT INTO t VALUES (0) ON CONFLICT DO NOTHING RETURNING nextval('had'))
     SELECT count(*) AS got FROM i \gset

@@ -14,6 +14,8 @@ pub enum Found {
     Redis,
     /// MySQL or MariaDB.
     MySql,
+    /// PostgreSQL, or a pooler before it.
+    Postgres,
     /// It speaks TLS.
     Tls,
     /// An HTTP server.
@@ -62,7 +64,9 @@ fn recognise(answer: &[u8]) -> Found {
         [0x15 | 0x16, 0x03, ..] => Found::Tls,
         [b'+' | b'-', ..] => Found::Redis,
         // A greeting of version 10, or an error.
-        [_, _, 0, 0, 10 | 0xff, ..] => Found::MySql,
+        [_, _, 0, 0..=2, 10 | 0xff, ..] => Found::MySql,
+        // An error, which is text if the server could not even begin.
+        [b'E', 0, ..] | [b'E', b'F', b'A', b'T', b'A', b'L', b':', ..] => Found::Postgres,
         [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', b'!' | b'h' | b'H', ..] => Found::Http,
         text => {
             let text = String::from_utf8_lossy(text.get(..40).unwrap_or(text)).into_owned();
@@ -81,6 +85,9 @@ mod tests {
         assert_eq!(recognise(b"-NOAUTH Authentication required.\r\n"), Found::Redis);
         assert_eq!(recognise(b"J\0\0\0\n8.0.36\0"), Found::MySql);
         assert_eq!(recognise(b"E\0\0\0\xff\x6a\x04Host '10.0.0.1' is not allowed"), Found::MySql);
+        assert_eq!(recognise(b"E\0\0\0=SFATAL\0C08P01\0Mclient sent partial"), Found::Postgres);
+        assert_eq!(recognise(b"EFATAL:  sorry, too many clients already\n"), Found::Postgres);
+        assert_eq!(recognise(b"ERROR\r\n"), Found::Other("ERROR".to_owned()));
         assert_eq!(recognise(b"HTTP/1.1 400 Bad Request\r\n"), Found::Http);
         assert_eq!(recognise(b"<!DOCTYPE HTML>\n<html lang=\"en\">"), Found::Http);
         assert_eq!(recognise(&[0x15, 3, 3, 0, 2, 2, 70]), Found::Tls);

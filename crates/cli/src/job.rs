@@ -74,7 +74,7 @@ pub(crate) struct LeaseArgs {
     #[arg(help_heading = "Holding", long, requires = "lease")]
     fixed_lease: bool,
 
-    /// Words for whoever looks at the lock
+    /// Words for those who look at the lock
     #[arg(help_heading = "Holding", long)]
     label: Option<String>,
 }

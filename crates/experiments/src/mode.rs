@@ -32,7 +32,8 @@ pub enum Way {
     ListenUnfair,
     /// It has a place in the line, and asks whether its turn has come.
     Poll,
-    /// It has no place in a store that has lines: who asks at the right moment gets the lock.
+    /// It has no place in a store that has lines: the client that asks at the right moment gets the
+    /// lock.
     PollUnfair,
     /// As above, on a single string key: `SET NX PX`, and a script that compares and deletes.
     PollString,

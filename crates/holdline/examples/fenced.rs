@@ -1,4 +1,4 @@
-//! A resource that refuses whoever has been followed: the only full protection.
+//! A resource that refuses a holder that others have followed: the only full protection.
 //!
 //! `cargo run -p holdline --example fenced`
 

@@ -18,7 +18,7 @@
 //! | to let in | use |
 //! | --- | --- |
 //! | one at a time | [`Mutex`] |
-//! | one at a time, who may come in again | [`ReentrantMutex`] with an [`Owner`] |
+//! | one at a time, which may come in again | [`ReentrantMutex`] with an [`Owner`] |
 //! | many readers or one writer | [`RwLock`] |
 //! | up to n | [`Semaphore`] |
 //! | one, whom the others can see | [`Election`] |

@@ -56,7 +56,7 @@ fn pay(first: &str, order: u32) -> Option<(String, u64)> {
     None
 }
 
-/// Who pays each order, whichever server is asked.
+/// The server that pays each order, whichever is asked.
 fn owners(servers: &[&Server]) -> BTreeMap<u32, (String, u64)> {
     let orders = (0..12).map(|order| {
         let first = &servers[order as usize % servers.len()].address;

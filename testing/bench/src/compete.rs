@@ -14,7 +14,7 @@ pub(crate) struct Outcome {
     pub(crate) rate: f64,
     /// All waits, also of those who were let in after the time: leaving those out would flatter.
     pub(crate) waits: Waits,
-    /// Who got how many of them.
+    /// How many of them each client got.
     pub(crate) shares: Shares,
     /// The CPU time that this process spent for each lock.
     pub(crate) cpu_per_lock: f64,

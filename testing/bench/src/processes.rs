@@ -163,7 +163,7 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
     ])
 }
 
-/// Whether whoever counted later had the higher token, and nobody counted twice.
+/// Whether tokens rise with the counts, and none counted twice.
 fn rising(workers: &[Vec<Grant>]) -> bool {
     let mut grants: Vec<&Grant> = workers.iter().flatten().collect();
     grants.sort_by_key(|grant| (grant.count, grant.token));

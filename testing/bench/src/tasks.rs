@@ -202,8 +202,8 @@ async fn in_turns(common: &Common, target: &Target) -> Result<(Vec<Price>, Vec<P
 
 fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report) {
     let find = |way| rates.iter().find(|(of, ..)| *of == way);
-    // Only those who take turns can be compared: whoever polls unfairly, and wants the lock again
-    // at once, has it for himself.
+    // Only those who take turns can be compared: a task that polls unfairly, and wants the lock
+    // again at once, has it for itself.
     if let (Some(listening), Some(polling)) = (find(Way::LocalQueue), find(Way::PollFair)) {
         let ahead = listening.1 / polling.1;
         report.check(

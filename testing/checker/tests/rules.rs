@@ -363,7 +363,7 @@ fn r9_who_came_first_is_served_first() {
     let fifo = Expect { fifo: true, ..Expect::small() };
     passes(Rule::R9, &[wait("a", 0, 20, 1), wait("b", 5, 30, 2)], &fifo);
     fails(Rule::R9, &[wait("a", 0, 30, 2), wait("b", 5, 20, 1)], &fifo);
-    // Who asked before the other had a place may be served in any order.
+    // Those that asked before the other had a place may be served in any order.
     passes(Rule::R9, &[wait("a", 0, 30, 2), wait("b", 1, 20, 1)], &fifo);
     undecided(Rule::R9, &[held("a", 1, 0, 5, 1)], &fifo);
     let never: Vec<Event> = wait("a", 0, 30, 2).into_iter().filter(|e| e.t < 2 * MS).collect();

@@ -143,7 +143,7 @@ impl Row {
 
     fn kill(&self, title: &'static str) {
         let Some(place) = self.place() else { return };
-        // Who was started last may have come too late for a share.
+        // The last to be started may have come too late for a share.
         let expect = Expect { min_share_percent: 0, ..self.fewer(self.strict()) };
         let run = place.run(title, expect);
         Run { faults: vec![Fault::Kill; 2], pace: self.pace[0], ..run }.go().must_be_ok();

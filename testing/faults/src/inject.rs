@@ -170,7 +170,7 @@ impl Arena {
         true
     }
 
-    /// Takes a lock away from a holder. Who is gone before it comes to that was no victim.
+    /// Takes a lock away from a holder. One that is gone before it comes to that was no victim.
     fn force(&self, dice: &mut Rng) -> bool {
         let Some((lock, party)) = self.holder(dice) else { return false };
         let Some(target) = party.note.label.as_deref() else { return false };

@@ -186,7 +186,7 @@ fn learned(events: &[Event], victim: &(String, u32, u64), from: u64) -> Option<u
     found.map(|e| e.t)
 }
 
-/// Who asks is in the way of the other tasks of its own process until it is answered, even if it is
+/// A task that asks is in the way of the others of its process until it is answered, even if it is
 /// refused in the end: they queue behind it there, and the store is not asked for them.
 fn excuse_neighbours(mut history: History) -> History {
     let asks = |e: &Event| matches!(e.op, Op::Acquire | Op::TryAcquire);

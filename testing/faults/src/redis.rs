@@ -109,7 +109,7 @@ fn redis_calm() {
 
 fn redis_kill() {
     let Some(place) = place("redis_kill", &[]) else { return };
-    // Who was started last may have come too late for a share.
+    // The last to be started may have come too late for a share.
     let run = place.run("redis_kill", "", Expect { min_share_percent: 0, ..strict() });
     Run { faults: vec![Fault::Kill; 2], lease: LEASE, ..run }.go().must_be_ok();
 }

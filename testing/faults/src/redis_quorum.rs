@@ -42,7 +42,7 @@ fn quorum_mixed() {
     let nodes: Option<Vec<_>> = (0..5).map(|_| place("quorum_mixed", &KEEPS)).collect();
     let Some(nodes) = nodes else { return };
     let routes = routes(&nodes);
-    // Who only tries seldom meets a majority that is free.
+    // Tries seldom meet a majority that is free.
     let expect = Expect { fifo: false, min_share_percent: 0, ..strict() };
     let run = Run { routes: routes.clone(), ..Run::new("quorum_mixed", routes[0].clone(), expect) };
     let store = Fault::Store(faults(&nodes));

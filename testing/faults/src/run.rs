@@ -107,7 +107,8 @@ impl Run {
             expect.fences = Fences::None;
         }
         expect.min_acquires = self.fewest_grants();
-        // Who gets no time, or no answer of the resource, writes down late that it was told.
+        // A process that gets no time, or no answer of the resource, writes down late that it was
+        // told.
         expect.unpromised.push(Unpromised {
             fault: stall_detector::kind(),
             rules: vec![Rule::R5, Rule::R9, Rule::R12],

@@ -160,7 +160,7 @@ impl Grip {
     }
 }
 
-/// Who asks, and for how long a lease.
+/// The client that asks, and the lease that it asks for.
 pub(crate) struct Asker<'a> {
     pub(crate) client: &'a Client,
     pub(crate) label: &'a str,

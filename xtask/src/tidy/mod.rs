@@ -68,6 +68,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     let documents = documents(&root, &paths);
     links::check(&paths, &documents, &mut findings);
     commands::check(&documents, &commands::Known::here()?, &mut findings);
+    findings.extend(outside_the_suite(&sources));
     findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
     findings.sort();
     for finding in &findings {
@@ -75,6 +76,18 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     }
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.len())
+}
+
+/// The table of the stores that go through the conformance suite.
+const SUITE: &str = "crates/holdline/tests/conformance/stores.rs";
+
+/// Every server that can be started is one of a row of the suite's table.
+fn outside_the_suite(sources: &[Source]) -> Vec<Finding> {
+    let Some(table) = sources.iter().find(|source| source.path == SUITE) else { return Vec::new() };
+    let named = |env: &str| table.lines.iter().any(|line| line.contains(&format!("\"{env}\"")));
+    let absent = crate::servers::TOPOLOGIES.iter().filter(|topology| !named(topology.env));
+    let sentence = |env| format!("No row is for {env}, so no store is tried there.");
+    absent.map(|topology| Finding::new(SUITE, 1, sentence(topology.env))).collect()
 }
 
 /// What the rules about documents read, by path.
@@ -93,6 +106,7 @@ fn check(sources: &[Source], guarantees: Option<&str>) -> Vec<Finding> {
         walls.check(source, &mut findings);
         promises::check(source, &mut findings);
         words::check(source, &mut findings);
+        words::check_comments(source, &mut findings);
     }
     if let Some(text) = guarantees {
         guarantees::check(text, sources, &mut findings);
@@ -167,6 +181,15 @@ mod tests {
         let paths = paths(&workspace::root()).unwrap();
         assert!(paths.iter().any(|path| path == "xtask/src/tidy/mod.rs"));
         assert!(paths.is_sorted());
+    }
+
+    #[test]
+    fn a_server_without_a_row_of_the_suite_is_found() {
+        let rows = std::fs::read_to_string(workspace::root().join(SUITE)).unwrap();
+        assert_eq!(outside_the_suite(&[Source::new(SUITE, &rows)]), []);
+        let fewer = rows.replace("HOLDLINE_TEST_POSTGRES_POOLED", "");
+        let found = outside_the_suite(&[Source::new(SUITE, &fewer)]);
+        assert!(found.len() == 1 && found[0].to_string().contains("POSTGRES_POOLED"), "{found:?}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Names are the field's standard terms: words that are not used as names.
 //!
 //! A private metaphor costs every newcomer a look into a dictionary that does not exist. Only names
-//! in code are looked at; what is a metaphor in prose, a program cannot tell.
+//! in code are looked at; what is a metaphor in prose, a program cannot tell. In comments, a
+//! sentence has a noun as its subject, and not *who* or *whoever*.
 
 use super::Finding;
 use super::source::Source;
@@ -48,6 +49,18 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Looks at the sentences in comments.
+pub(super) fn check_comments(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, line) in (1..).zip(&source.lines) {
+        let Some((_, comment)) = line.split_once("//") else { continue };
+        let begins = comment.trim_start_matches(['/', '!', ' ']).starts_with("Who ");
+        if begins || [". Who ", "Whoever ", " whoever "].iter().any(|who| comment.contains(who)) {
+            let sentence = "The sentence is about \"who\": name its subject by a noun.";
+            findings.push(Finding::new(&source.path, number, sentence));
+        }
+    }
+}
+
 /// The words of the list in the names of a line of code, each once.
 fn words_of(line: &str) -> Vec<(&'static str, &'static str)> {
     let mut parts: Vec<String> = line
@@ -89,6 +102,21 @@ mod tests {
         assert_eq!(found("fn HOUSE() {}"), ["house"]);
         assert!(found("fn clear_year(hearing: Bookkeeper) {}").is_empty());
         assert!(found("ZooKeeper::new()").is_empty());
+    }
+
+    #[test]
+    fn sentences_about_who_are_found() {
+        let about = |text: &str| {
+            let mut findings = Vec::new();
+            check_comments(&Source::new("a.rs", text), &mut findings);
+            findings.len()
+        };
+        for found in ["! Whoever waits is told.", " Who waits", "/ A wait. Who waits is told."] {
+            assert_eq!(about(&format!("f(); //{found}")), 1, "{found}");
+        }
+        for free in ["/ It is known who waits.", "/ Whose it is."] {
+            assert_eq!(about(&format!("//{free}")), 0, "{free}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use unicode_width::UnicodeWidthStr;
 
 /// Show who holds and who waits
 ///
-/// SINCE is by the clock of whoever holds or waits. UNTIL is when they lapse unless heard of; a
+/// SINCE is by the clock of the holder or waiter. UNTIL is when they lapse unless heard of; a
 /// holder that lives renews in time. The ID is what `holdline break` asks for.
 #[derive(Args, Debug)]
 pub(crate) struct Status {
@@ -139,7 +139,7 @@ impl Status {
     }
 }
 
-/// Who holds and who waits, in order, without what changes by itself.
+/// The holders and the waiters, in order, without what changes by itself.
 fn who(infos: &[LockInfo]) -> Vec<(String, Vec<TicketId>, Vec<TicketId>)> {
     let ids = |all: &[Participant]| all.iter().map(|participant| participant.id).collect();
     let of =

@@ -182,7 +182,7 @@ fn it_can_be_asked_to_end_without_force() {
     assert_eq!((run.code, run.out.as_str()), (76, "bye\n"), "{run:?}");
 }
 
-/// Whoever broke the lock is named to the victim, and the reason.
+/// The victim is told who broke the lock, and for what reason.
 #[test]
 fn a_victim_is_told_who_broke_its_lock_and_why() {
     let place = Place::new();

@@ -65,6 +65,8 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(zookeeper());
     #[cfg(feature = "postgres")]
     rows.extend([
+        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
+        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
         Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory")
             .without(SESSION_LOCKS)
             .without(ADVISORY_LOCKS),

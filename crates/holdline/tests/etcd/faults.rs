@@ -14,8 +14,8 @@ async fn a_member_is_killed_while_one_holds_and_one_waits() {
     killed::in_turn(&one, &two, &mut servers.0).await;
 }
 
-/// The leader is frozen, and everybody who talks to it is cut off without a word. Whoever holds
-/// goes on holding over the others; and if not, it knows before a rival gets in.
+/// The leader is frozen, and everybody who talks to it is cut off without a word. A
+/// holder goes on holding over the others; and if not, it knows before a rival gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_lets_nobody_in_twice() {
     let Some(servers) = start(3) else { return };

@@ -114,7 +114,8 @@ async fn a_failed_try_leaves_no_lease() {
     permits.unlock().await.expect("held");
 }
 
-/// Who broke a lock and why stands beside it for a while, and Go does not wait for that.
+/// The record of who broke a lock, and why, stands beside it for a while, and Go does not wait for
+/// that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_eviction_is_told_and_forgotten() {
     let Some(servers) = start(1) else { return };

@@ -8,9 +8,9 @@ use holdline_testkit::{soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who asks again for a ticket that has lapsed meanwhile (it was stopped for long) must not get a
-/// place whose key is on its way out: what removed the first one, or waits for it to arrive late,
-/// would remove the new one.
+/// A client that asks again for a ticket that has lapsed meanwhile (it was stopped for long) must
+/// not get a place whose key is on its way out: what removed the first one, or waits for it to
+/// arrive late, would remove the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let Some(servers) = start(1) else { return };

@@ -54,7 +54,7 @@ async fn a_deleted_key_is_noticed_at_once() {
 }
 
 /// etcd that comes back without its data (by another term of leadership, too): holders are told at
-/// the next sign of life, whoever waits goes on, and tokens begin anew.
+/// the next sign of life, waiters go on, and tokens begin anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_without_its_data_is_loss_and_not_the_end() {
     let Some(mut servers) = start(1) else { return };

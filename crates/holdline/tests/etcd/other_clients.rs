@@ -338,7 +338,7 @@ async fn a_keep_alive_that_falls_silent_is_replaced() {
 async fn no_call_waits_for_ever() {
     let Some(servers) = start(1) else { return };
     let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
-    // Without that bound, whoever waits does so until the store is back.
+    // Without that bound, a waiter waits until the store is back.
     let client = flaky.client().await.outage(Duration::from_secs(3));
     let held = [
         Mutex::new(&client, "x").lock().await.expect("it is there"),

@@ -1,4 +1,4 @@
-//! Outages: whoever waits rides them out, in order; and whoever does not wait is told in time.
+//! Outages: waiters ride them out, in order; and what does not wait is answered in time.
 
 use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex};
@@ -43,7 +43,7 @@ impl Scene {
     }
 }
 
-/// Wants the lock again and again. Whoever ends before it is over has failed.
+/// Wants the lock again and again. A task that ends before it is over has failed.
 async fn wait_again(client: Client, scene: Arc<Scene>) {
     let lock = Mutex::new(&client, "x");
     while !scene.is_over() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// A leader that was frozen for longer than an election, and cut off from the others, goes on as if
 /// it still led, and says yes to signs of life, of which the one that leads now knows nothing.
-/// Whoever hears only the old one must not believe it.
+/// A client that hears only the old one must not believe it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_of_the_past_prolongs_nothing() {
     const HOLDERS: usize = 4;

@@ -56,7 +56,7 @@ async fn a_lock_from_task_to_task_is_one_call() {
     assert_eq!(servers.keys(), Vec::<String>::new());
 }
 
-/// Whoever comes along stands behind everybody who waits already.
+/// A newcomer stands behind all that wait already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_that_waits_is_first() {
     let Some(servers) = start(1) else { return };

@@ -129,7 +129,7 @@ async fn a_token_runs_out() {
     next.unlock().await.expect("held");
 }
 
-/// Whoever shows no certificate is not let in, nor whoever shows one that is not trusted.
+/// A client without a certificate is not let in, nor one whose certificate is not trusted.
 #[cfg(feature = "etcd-tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_our_own_is_shown() {

@@ -20,7 +20,7 @@ async fn a_row_lock_is_a_row_that_a_transaction_has_locked() {
         assert!(locked.contains("1205") || locked.contains("3572"), "{locked}");
         guard.unlock().await.expect("held");
         assert_eq!(first::<String>(&mut conn, sql).await, "x");
-        // And the other way round: whoever locks the row keeps us out.
+        // And the other way round: another that locks the row keeps us out.
         conn.query_drop("START TRANSACTION").await.expect("works");
         conn.query_drop(sql).await.expect("it is free");
         assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_none());

@@ -16,23 +16,23 @@
 //!
 //! Of a database it is told a URL for JDBC instead. What goes wrong is `error TEXT`. A language
 //! that is not there, or a server, is a test that was not run: see `holdline_testkit::missing`.
-#![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+#![cfg(all(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+))]
 
-#[cfg(feature = "postgres")]
 mod advisory;
-#[cfg(feature = "etcd")]
 mod etcd;
 mod peer;
-#[cfg(feature = "redis")]
 mod redis;
 mod rust;
-#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod shedlock;
-#[cfg(feature = "postgres")]
 mod sqlx;
 mod suite;
 mod toolchain;
-#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 /// The URL in this variable, or nothing, with a word about it.

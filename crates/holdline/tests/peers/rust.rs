@@ -36,11 +36,8 @@ async fn peer() {
 struct Clients {
     servers: String,
     lease: Duration,
-    #[cfg(feature = "redis")]
     rslock: Option<(rslock::LockManager, rslock::Lock)>,
-    #[cfg(feature = "zookeeper")]
     zookeeper: Option<zookeeper_client::Client>,
-    #[cfg(feature = "zookeeper")]
     node: Option<zookeeper_client::OwnedLockClient>,
     #[cfg(feature = "postgres")]
     sqlx: Option<crate::sqlx::Held>,
@@ -59,9 +56,7 @@ impl Clients {
 
     async fn take(&mut self, kind: &str, name: &str, waits: bool) -> Result<bool, String> {
         match kind {
-            #[cfg(feature = "redis")]
             "rslock" => self.take_rslock(name, waits).await,
-            #[cfg(feature = "zookeeper")]
             "zookeeper-client" => self.take_node(name, waits).await,
             #[cfg(feature = "postgres")]
             "sqlx" | "sqlx-migrate" => {
@@ -72,7 +67,6 @@ impl Clients {
         }
     }
 
-    #[cfg(feature = "redis")]
     async fn take_rslock(&mut self, name: &str, waits: bool) -> Result<bool, String> {
         let servers = self.servers.split(',').map(|host| format!("redis://{host}")).collect();
         let mut manager = rslock::LockManager::new(servers);
@@ -85,7 +79,6 @@ impl Clients {
         Ok(true)
     }
 
-    #[cfg(feature = "zookeeper")]
     async fn take_node(&mut self, name: &str, waits: bool) -> Result<bool, String> {
         use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
         let text = |error: zookeeper_client::Error| error.to_string();
@@ -110,12 +103,10 @@ impl Clients {
     }
 
     async fn unlock(&mut self) -> Result<(), String> {
-        #[cfg(feature = "redis")]
         if let Some((manager, lock)) = self.rslock.take() {
             manager.unlock(&lock).await;
             return Ok(());
         }
-        #[cfg(feature = "zookeeper")]
         if let Some((node, client)) = self.node.take().zip(self.zookeeper.as_ref()) {
             let path = node.lock_path().to_owned();
             drop(node); // it is deleted in the background

@@ -248,7 +248,7 @@ impl Row {
     }
 }
 
-/// A little time for the other, where whoever asks first is next.
+/// A little time for the other, where the first to ask is next.
 async fn pause() {
     let chance = std::time::UNIX_EPOCH.elapsed().expect("it is later").subsec_micros() % 16;
     tokio::time::sleep(Duration::from_millis(u64::from(chance))).await;

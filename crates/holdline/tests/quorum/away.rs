@@ -218,7 +218,7 @@ async fn a_majority_that_is_away_is_named_and_waited_for() {
     .await;
 }
 
-/// What is wrong with a node's URL is told by opening, whoever else is away.
+/// What is wrong with a node's URL is told by opening, whichever other nodes are away.
 #[tokio::test]
 async fn what_no_waiting_mends_is_told_by_opening() {
     let Some(mut five) = Five::start("quorum_away") else { return };

@@ -142,8 +142,8 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     assert!(!guard.is_valid());
 }
 
-/// A try that has failed leaves, and a leave may be late. Whoever stopped waiting for it meanwhile
-/// is not let in by the same ticket, whose place that leave would take away. G1.
+/// A try that has failed leaves, and a leave may be late. A caller that stopped waiting for it
+/// meanwhile is not let in by the same ticket, whose place that leave would take away. G1.
 #[tokio::test]
 async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
     let (nodes, client) = nodes(3);
@@ -166,8 +166,9 @@ async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
     later.unlock().await.expect("held to the end");
 }
 
-/// Whoever is still on his way in when he is removed by force may get a token on one node that is
-/// above all that the force was given on the others. G19: its answer is above it all the same.
+/// A ticket that is still on its way in when it is removed by force may get a token on one node
+/// that is above all that the force was given on the others. G19: its answer is above it all the
+/// same.
 #[tokio::test]
 async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
     let spaces: Vec<Arc<dyn Store>> = (0..3).map(|_| Arc::new(Memory::new()) as _).collect();

@@ -53,7 +53,7 @@ async fn a_holder_alone_is_told_of_a_jump_too() {
     server.shift(HOUR);
     lost(&guard, Duration::from_secs(1)).await;
     let token = guard.token();
-    drop(guard); // whoever waits in this process waits for that
+    drop(guard); // the next of this process waits for that
     let next = quick(&client).lock().await.expect("works");
     assert!(next.token() > token);
     next.unlock().await.expect("held");
@@ -76,7 +76,7 @@ async fn tokens_rise_through_jumps_both_ways() {
         taken(&format!("{seconds} s")).await;
         taken(&format!("again at {seconds} s")).await;
     }
-    // Set back under a holder: the lease lasts longer, and whoever comes is told to wait.
+    // Set back under a holder: the lease lasts longer, and newcomers are told to wait.
     let lease = Duration::from_secs(2);
     let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
     server.shift(7 * HOUR);

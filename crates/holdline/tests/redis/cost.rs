@@ -158,7 +158,7 @@ async fn a_handed_over_lock_costs_the_store_nearly_nothing() {
     assert!(calls <= 64 * 50 / 10, "{calls} requests for 3200 locks");
 }
 
-/// Who waits is told by one message, before the answer to who leaves is written: that is what the
+/// A waiter is told by one message, before the answer to the leaver is written: that is what the
 /// second message is for, to the leaver's own connection for commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_told_first() {

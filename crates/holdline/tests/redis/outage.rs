@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 #[derive(Default)]
 struct Record {
     inside: AtomicUsize,
-    /// Who was admitted, by its number, and with which token.
+    /// The clients that were admitted, by number, and their tokens.
     admitted: Lock<Vec<(usize, u64)>>,
 }
 
@@ -28,7 +28,7 @@ impl Record {
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whoever is in: alone, as long as it is sure of its lock.
+    /// A client is in: alone, as long as it is sure of its lock.
     async fn enter(&self, number: usize, guard: Guard) {
         assert!(guard.is_valid());
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are in");
@@ -66,7 +66,7 @@ async fn scene(url: &str, lease: Duration) -> Scene {
         let lock = lock(&client, lease);
         let record = Arc::clone(&record);
         waiters.push(tokio::spawn(async move {
-            let guard = lock.lock().await.expect("whoever waits rides it out");
+            let guard = lock.lock().await.expect("a waiter rides it out");
             record.enter(number, guard).await;
         }));
         if beside.capabilities().fair_queue {

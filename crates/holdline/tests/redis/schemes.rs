@@ -1,11 +1,6 @@
-//! The seven ways to wait for a lock, to retry and to lose it that are described in the three
-//! articles which this library began with, each on a real server:
-//!
-//! - *polling and listening*: LuoZero, "分布式锁：主动轮询型vs监听回调型" (2025), on locks that
-//!   poll and locks that are called back;
-//! - *Redis and etcd*: notes titled "分布式锁 Redis vs etcd", on a spinning and a watching lock;
-//! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
-//!   in Redis that is available and fast.
+//! Ways to wait for a lock, to retry and to lose it that are described in documents on distributed
+//! locks, each on a real server. `docs/experiments.md` numbers the documents (D1, D3, D5) and
+//! measures what they claim.
 
 use holdline::{Backoff, ErrorKind, Mutex, OnLoss, open};
 use holdline_testkit::redis::{Server, private};
@@ -59,7 +54,7 @@ impl Watcher {
     }
 }
 
-/// *Polling and listening*: try every 50 ms, until it works or the time to wait is over.
+/// D1: a try every 50 ms, until it works or the time to wait is over.
 #[tokio::test]
 async fn polling_every_50_ms_within_a_total_time() {
     let Some(server) = private("scheme_polling", &[]) else { return };
@@ -82,8 +77,8 @@ async fn polling_every_50_ms_within_a_total_time() {
     guard.unlock().await.expect("held");
 }
 
-/// *Redis and etcd*: a spin whose pause is 1 ms shorter after each failure, down to 10 ms, so that
-/// whoever waits longest looks most often.
+/// D3: a spin whose pause is 1 ms shorter after each failure, down to 10 ms, so that
+/// the one that waits longest looks most often.
 #[tokio::test]
 async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     let Some(server) = private("scheme_shrinking", &[]) else { return };
@@ -104,7 +99,7 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     assert!(*shortest < ms(25), "{gaps:?}");
 }
 
-/// *The interview*: a waiter subscribes, and is told by whoever releases. What happens between its
+/// D5: a waiter subscribes, and is told by the holder that releases. What happens between its
 /// failure and its subscription must not be missed.
 #[tokio::test]
 async fn a_release_is_published_to_who_subscribed() {
@@ -130,7 +125,7 @@ async fn a_release_is_published_to_who_subscribed() {
     }
 }
 
-/// *The interview*: a waiter listens to what happens to the key, which is told by the server: its
+/// D5: a waiter listens to what happens to the key, which is told by the server: its
 /// deletion, and its expiry, which nobody could publish.
 #[tokio::test]
 async fn the_server_tells_of_a_key_that_goes() {
@@ -160,7 +155,7 @@ async fn the_server_tells_of_a_key_that_goes() {
     }
 }
 
-/// *The interview*: an answer does not come. Asked again with the same value, the server says which
+/// D5: an answer does not come. Asked again with the same value, the server says which
 /// of three it is: it is ours already, it is nobody's, it is somebody else's.
 #[tokio::test]
 async fn a_retry_finds_out_what_became_of_the_first_attempt() {
@@ -207,7 +202,7 @@ async fn a_retry_finds_out_what_became_of_the_first_attempt() {
     }
 }
 
-/// *Redis and etcd*: a holder renews three times within a lease, and any one is enough.
+/// D3: a holder renews three times within a lease, and any one is enough.
 #[tokio::test]
 async fn three_renewals_a_lease_of_which_one_is_enough() {
     let Some(server) = private("scheme_renewals", &[]) else { return };
@@ -238,7 +233,7 @@ async fn work(steps: Arc<AtomicU64>, most: u64) -> u64 {
     most
 }
 
-/// *The interview*: when renewal fails until the lease is over, the conservative policy breaks the
+/// D5: when renewal fails until the lease is over, the conservative policy breaks the
 /// work off and says so, before anybody else can come in.
 #[tokio::test]
 async fn the_conservative_policy_breaks_off() {
@@ -262,7 +257,7 @@ async fn the_conservative_policy_breaks_off() {
     assert!(next.is_valid(), "what was lost releases nothing of others");
 }
 
-/// *The interview*: the aggressive policy goes on, for work that does no harm if done by two. The
+/// D5: the aggressive policy goes on, for work that does no harm if done by two. The
 /// holder still learns of the loss, and where there are tokens its own is lower than the next.
 #[tokio::test]
 async fn the_aggressive_policy_goes_on() {

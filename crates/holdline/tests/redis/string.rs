@@ -210,7 +210,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
     client.settle().await;
     assert_eq!(server.query::<Vec<String>>(&["KEYS", "*"]), ["a:jobs"]);
 
-    // Broken by force, whoever takes it at once.
+    // Broken by force, while others take it at once.
     for _ in 0..10 {
         let guard = Mutex::new(&client, "jobs").lock().await.expect("two of three are free");
         let rivals = (0..16).map(|_| {

@@ -39,14 +39,14 @@ async fn over_tls() {
     let client = open(&format!("{url}?ca_file={}", file(&folder, "ca.pem"))).await.expect("opens");
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
     guard.unlock().await.expect("held");
-    // Whoever does not know the authority does not trust it.
+    // A client that does not know the authority does not trust the server.
     let error = open(&url).await.expect_err("an unknown authority");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let error = open(&format!("{url}?ca_file=/nonexistent")).await.expect_err("no such file");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }
 
-/// Who forgot the second `s` is told of it.
+/// A URL without the second `s` is told of it.
 #[tokio::test]
 async fn a_plain_client_is_told_that_the_server_speaks_tls() {
     let Some((_server, port, _folder)) = server("plain_to_tls", "no") else { return };

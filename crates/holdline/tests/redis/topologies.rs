@@ -169,7 +169,7 @@ async fn sentinels_and_a_failover() {
         one.inspect("x").await.is_ok_and(|info| info.holders.len() == 1)
     })
     .await;
-    // What had been replicated is kept; whoever waits has ridden it out.
+    // What had been replicated is kept; waiters have ridden it out.
     assert!(guard.is_valid());
     let token = guard.token();
     guard.unlock().await.expect("held through the failover");

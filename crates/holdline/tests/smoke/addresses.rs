@@ -58,7 +58,13 @@ async fn another_kind_of_server_is_named() {
     let http = server(false, b"HTTP/1.0 400 Bad Request\r\n\r\n");
     let redis = server(false, b"-ERR unknown command\r\n");
     let mysql = server(true, b"J\0\0\0\n8.0.36\0");
-    let others = [(&http, "HTTP server"), (&redis, "Redis"), (&mysql, "MySQL or MariaDB")];
+    let pooler = server(false, b"E\0\0\0=SFATAL\0C08P01\0Mclient sent partial");
+    let others = [
+        (&http, "HTTP server"),
+        (&redis, "Redis"),
+        (&mysql, "MySQL or MariaDB"),
+        (&pooler, "PostgreSQL"),
+    ];
     for (store, end) in STORES {
         for (address, words) in others {
             let url = format!("{store}{address}{end}");

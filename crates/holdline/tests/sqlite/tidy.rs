@@ -35,7 +35,7 @@ fn a_clean_end_leaves_only_the_database() {
     let live = folder.path().join("locks.db.live");
     let limit = clock::now().after(Duration::from_secs(10));
     while files(&live).len() < 3 {
-        assert!(clock::now() < limit, "two beacons and a socket: {:?}", files(&live));
+        assert!(clock::now() < limit, "two liveness files and a socket: {:?}", files(&live));
         std::thread::sleep(Duration::from_millis(1));
     }
     holder.ask("leave job 1", "left");
@@ -134,8 +134,8 @@ async fn a_removed_liveness_lock_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// a liveness lock is a file for an instant before it is locked. Who sweeps then sees a dead
-/// process's.
+/// a liveness lock is a file for an instant before it is locked. A sweep then sees that
+/// of a dead process.
 #[test]
 fn who_comes_while_others_sweep_is_not_buried() {
     let _together = together();
@@ -149,7 +149,7 @@ fn who_comes_while_others_sweep_is_not_buried() {
             let (line, holder) = (name(&format!("{number}-{round}")), fresh());
             let standing = runtime.block_on(enter(&store, &line, &holder, Enter::Queue));
             assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
-            // Whoever waits sweeps.
+            // A waiter sweeps.
             runtime.block_on(enter(&store, &line, &fresh(), Enter::Queue));
             std::thread::yield_now();
             let left = runtime.block_on(leave(&store, &line, holder.id));

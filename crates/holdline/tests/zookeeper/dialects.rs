@@ -1,4 +1,4 @@
-//! Who stands in a line by what name, and who cannot stand there together.
+//! Names of nodes by dialect, and clients that cannot share a line.
 
 use holdline::{Client, Election, ErrorKind, Mutex, RwLock, Semaphore, open};
 use holdline_testkit::zookeeper::{Servers, start};

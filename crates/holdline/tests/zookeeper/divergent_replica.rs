@@ -23,8 +23,8 @@ async fn has(raw: &zk::Client, path: &str) -> bool {
 }
 
 /// ZOOKEEPER-1549, 5010: a server that was cut off from the others while they agreed on something
-/// else may keep what it had written by itself. Nobody ever removes that; so whoever waits behind
-/// it on that server waits for ever, though all others know nothing of it.
+/// else may keep what it had written by itself. Nobody ever removes that; so a client that waits
+/// behind it on that server waits for ever, though all others know nothing of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     let Some(mut servers) = start(3) else { return };
@@ -60,7 +60,7 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     }
 
     let client = open(&format!("zookeeper://{host}")).await.expect("a good URL");
-    // Who finds nothing to delete cleans up as well.
+    // A leave that finds nothing to delete cleans up as well.
     let idle = client.inspect("z").await.expect("works").holders[0].id;
     assert_eq!(client.force_unlock("z", idle, "test").await.expect("works"), None);
     assert!(!has(&astray, IDLE).await);

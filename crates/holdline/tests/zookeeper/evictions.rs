@@ -1,4 +1,4 @@
-//! Who was removed by force finds out by whom and why; and whom to remove can be named.
+//! A holder that was removed by force finds out by whom and why; the one to remove can be named.
 
 use holdline::Mutex;
 use holdline::store::EVICTIONS_KEPT;

@@ -16,7 +16,7 @@ async fn a_member_is_killed_while_one_holds_and_one_waits() {
 }
 
 /// The member that the holder talks to is frozen, and with it the connection: the holder goes over
-/// to another. The leader is frozen: whoever holds goes on, or knows before a rival gets in.
+/// to another. The leader is frozen: a holder goes on, or knows before a rival gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_lets_nobody_in_twice() {
     let Some(servers) = start(3) else { return };
@@ -65,7 +65,7 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
 }
 
 /// The leader, and then a follower, is cut off from the other two: it stops to serve, the others
-/// agree on a leader among them, and whoever holds goes on with those.
+/// agree on a leader among them, and holders go on with those.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_is_cut_off_takes_no_lock_along() {
     let Some(servers) = start_apart(3) else { return };

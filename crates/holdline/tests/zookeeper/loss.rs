@@ -111,7 +111,7 @@ async fn a_lost_answer_makes_no_second_node() {
     }
 }
 
-/// Whoever gives up at whatever moment leaves no node behind.
+/// An acquisition that is given up, at any moment, leaves no node behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_leaves_no_orphan() {
     let Some(servers) = start(1) else { return };

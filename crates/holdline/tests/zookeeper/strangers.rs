@@ -73,7 +73,7 @@ async fn a_port_without_tls_is_named() {
     is_named(&url, "speaks no TLS; write zookeeper://").await;
 }
 
-/// Who has been let in there before, waits until it is the right one again.
+/// A client that was let in there before waits until it is the right one again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_known_is_waited_for() {
     let Some(mut servers) = start(1) else { return };

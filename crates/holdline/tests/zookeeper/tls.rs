@@ -54,7 +54,7 @@ async fn works_on(client: &Client, name: &str) {
     guard.unlock().await.expect("held");
 }
 
-/// Whoever opens this is not let in, and hears of it soon.
+/// A client that opens this URL is not let in, and is told soon.
 async fn is_refused(url: &str) {
     let client = open(url).await.expect("a good URL");
     let begun = Instant::now();

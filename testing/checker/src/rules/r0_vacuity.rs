@@ -33,7 +33,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 
 fn shares(cx: &Cx<'_>, grants: usize, out: &mut Collector) {
     let mut share: BTreeMap<&str, usize> = BTreeMap::new();
-    // Who was killed had less time than the others.
+    // Those that were killed had less time than the others.
     let killed: BTreeSet<&str> = cx.killed().collect();
     let lived = |a: &&Attempt<'_>| !killed.contains(a.process()) && a.invoke.op != Op::Probe;
     for attempt in cx.attempts.iter().filter(lived) {

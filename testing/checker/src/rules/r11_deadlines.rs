@@ -1,8 +1,8 @@
 //! R11: a deadline is never later than the sending of the request plus the lease.
 //!
-//! The store may count the lease from the moment at which the request left the client, so whoever
-//! counts from the reply believes too long. R1 sees it only when a rival happens to come in time;
-//! this rule sees it always.
+//! The store may count the lease from the moment at which the request left the client, so a
+//! client that counts from the reply believes too long. R1 sees it only when a rival happens to
+//! come in time; this rule sees it always.
 
 use crate::event::{Event, Phase, millis};
 use crate::index::{Attempt, Cx};

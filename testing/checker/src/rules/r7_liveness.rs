@@ -69,7 +69,7 @@ fn leftovers(cx: &Cx<'_>, lock: &str, healed: u64, out: &mut Collector) {
         out.note(format!("{lock}: the store was not dumped at the end"));
         return;
     };
-    // Who is still at work is no leftover.
+    // The ticket of an attempt that is still at work is no leftover.
     let at_work = cx.of(lock).any(|a| a.invoke.t <= dump.t && a.possible_end(cx) >= dump.t);
     let owners = dump.owners.as_deref().unwrap_or_default();
     out.checked(1);

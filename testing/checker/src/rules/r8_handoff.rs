@@ -82,7 +82,7 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
 
 /// The stretch in which the store lost what it had of an attempt, at a moment that nobody saw.
 ///
-/// Who still waits has none: it is in nobody's way who got in.
+/// An attempt that still waits has none: it is in the way of none that got in.
 fn ending(cx: &Cx<'_>, attempt: &Attempt<'_>) -> Option<(u64, u64)> {
     let from = match attempt.granted() {
         // A holder is not gone before it asks to be, or its lease may have run out.

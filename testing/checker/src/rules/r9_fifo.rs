@@ -1,9 +1,9 @@
-//! R9: who was in the queue first is served first.
+//! R9: the first in the queue is served first.
 //!
 //! The order of the queue is known only where the store acknowledged one place before the other was
-//! asked for. Members that a fault touched may have lost their place and are not judged. Who got
-//! another place after a fault of any kind (the store may have served nobody then) is judged by
-//! that one; without a fault a place is not to be lost.
+//! asked for. Members that a fault touched may have lost their place and are not judged. A member
+//! that got another place after a fault of any kind (the store may have served nobody then) is
+//! judged by that one; without a fault a place is not to be lost.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn in_order(cx: &Cx<'_>, lock: &str, out: &mut Collector) {
     let capacity = cx.expect.capacity_of(lock);
     // Walked from the last grant to the first, so that "granted later" is what was seen already.
     let mut later: BTreeMap<u64, (u64, &Attempt<'_>)> = BTreeMap::new();
-    // Who still waits at the end was overtaken by everybody who got in.
+    // One that still waits at the end was overtaken by all that got in.
     for waiter in cx.of(lock).filter(|a| a.outcome.is_none() && a.killed.is_none()) {
         remember(&mut later, acknowledged(cx, waiter, cx.end), waiter);
     }

@@ -29,7 +29,7 @@ pub(crate) struct Store {
     bug: Option<Bug>,
 }
 
-/// Who is to be told that it is admitted.
+/// The waiter that is to be told that it is admitted.
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) client: usize,

@@ -208,7 +208,7 @@ impl Scene<'_> {
             let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
             expect.unpromised.push(Unpromised { fault, rules });
         }
-        // Who gets no time writes down late that it was told.
+        // A process that gets no time writes down late that it was told.
         let rules = vec![Rule::R5, Rule::R9, Rule::R12];
         expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
         expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;

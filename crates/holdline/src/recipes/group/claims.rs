@@ -46,7 +46,7 @@ pub(super) struct Claims {
     next: Time,
 }
 
-/// Who has a key.
+/// The tasks of this process that have a key, or none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// This member, in this epoch.

@@ -39,7 +39,7 @@ struct State {
     failure: Option<(ErrorKind, String)>,
 }
 
-/// Who a key belongs to.
+/// The member that a key belongs to.
 #[derive(Debug)]
 pub enum Route<'a> {
     /// To this member. No other task of this process has it, and no other process.
@@ -95,8 +95,8 @@ impl Member {
         Ok(member)
     }
 
-    /// Who a key belongs to. If it is this member, waits until no other task of this process has
-    /// it, and returns it.
+    /// The member that a key belongs to. If it is this one, waits until no other task of this
+    /// process has the key, and returns it.
     ///
     /// Costs no request to the store, unless the last look at the members is older than a quarter
     /// of [`stale_after`](Group::stale_after).

@@ -151,11 +151,12 @@ pub(super) async fn foreign(
     let what = match found {
         Found::Redis => format!("is a Redis or Valkey server, not {kind}"),
         Found::MySql if kind != "MySQL" => format!("is a MySQL or MariaDB server, not {kind}"),
+        Found::Postgres if kind != "PostgreSQL" => format!("is a PostgreSQL server, not {kind}"),
         Found::Http => format!("is an HTTP server, not {kind}"),
         Found::Tls => format!("speaks TLS before anything else, which {kind} does not"),
         Found::Other(text) => format!("is no {kind} server: it answers \"{text}\""),
-        // PostgreSQL does so as well.
-        Found::Closed | Found::MySql => return None,
+        // PostgreSQL closes the connection as well.
+        Found::Closed | Found::MySql | Found::Postgres => return None,
     };
     Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {host} {what}")))
 }

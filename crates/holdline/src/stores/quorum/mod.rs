@@ -169,7 +169,7 @@ impl Quorum {
                 })
             });
         }
-        // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
+        // While the nodes' clocks are not known, all answers are waited for, to learn from them.
         let learn = ticket.min_token == 0 && AsyncStore::capabilities(self).fencing_tokens;
         let until = if learn { Until::MostAnswered } else { Until::Decided };
         let outcome = round.run(sent, until).await;

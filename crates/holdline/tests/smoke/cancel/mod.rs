@@ -1,6 +1,6 @@
 //! Every await point is safe to cancel (G6): every acquire and every release of every recipe is
 //! dropped after one poll, after two, and so on, until it gets to its end. Each time nothing must
-//! be left behind, here or in the store, and whoever waits behind must get in.
+//! be left behind, here or in the store, and those behind must get in.
 //!
 //! The store is made to stutter, so that each of its calls has several points at which to be cut
 //! off. Nothing sleeps here: a future is polled when it asks to be, and others are waited for.

@@ -80,7 +80,7 @@ async fn a_handoff_to_somebody_who_goes_away() {
         let mut second = Box::pin(async move { second.lock().await });
         assert!(polled(first.as_mut(), 1).await.is_none(), "it is held");
         assert!(polled(second.as_mut(), 1).await.is_none(), "it is held");
-        held.unlock().await.expect("it was held"); // handed over to whoever comes first
+        held.unlock().await.expect("it was held"); // handed over to the first that comes
         let got = if polls > 1 { polled(first.as_mut(), polls - 1).await } else { None };
         drop((first, got));
         let second = soon("the second", second).await.expect("the store is there");

@@ -1,7 +1,7 @@
 //! The lease table: the scheme `table`, the default.
 //!
 //! A line of leases stands in tables; procedures of the server apply the rule, by the server's
-//! clock, in one round trip (`sql/`). A failed try only reads. Whoever passes removes what has
+//! clock, in one round trip (`sql/`). A failed try only reads. Calls that write remove what has
 //! lapsed. A departure wakes the waiters of its own process directly, and those of others by their
 //! listeners. Notices may be lost, so the waiters of a process also look, together, by one small
 //! read with a back-off.
