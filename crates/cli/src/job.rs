@@ -236,10 +236,7 @@ impl Job {
         let lingered = self.hold_minimum(since, &hold, &mut signals).await;
         match self.release(session, &client, hold).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
-            _ => {
-                client.before_exit();
-                Ok(exit)
-            }
+            _ => Ok(exit),
         }
     }
 

@@ -318,18 +318,6 @@ impl Client {
         self.inner.handles.undone.none_left().await;
     }
 
-    /// Ends the use of the store by a process that is about to exit: what a drop of the last clone
-    /// of this client would remove from the store is removed, also if there are other clones. Of
-    /// the file store, that a short program then need not close, memory and descriptors are left to
-    /// the system, which frees them in less time; of other stores this client is dropped.
-    ///
-    /// No clone of the client may be used afterwards.
-    pub fn before_exit(self) {
-        if self.store().before_exit() {
-            std::mem::forget(self);
-        }
-    }
-
     /// The number of places that are still to be given up.
     #[cfg(feature = "testing")]
     pub(crate) fn undone(&self) -> usize {

@@ -132,15 +132,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// `enter`.
     fn on_loss_hint(&self, loss_hint: LossHint);
 
-    /// Removes what a drop of the last handle removes, in a process that is about to exit and asks
-    /// nothing of this store again. Returns whether the handles need not be dropped then: what they
-    /// have the system frees, in less time.
-    ///
-    /// The default is for stores whose handles are to be dropped.
-    fn before_exit(&self) -> bool {
-        false
-    }
-
     /// The store's address for messages, as a URL without its password.
     fn address(&self) -> String;
 }
@@ -195,11 +186,6 @@ pub trait AsyncStore: Debug + Send + Sync + Sized + 'static {
     /// See [`Store::on_loss_hint`].
     fn on_loss_hint(&self, loss_hint: LossHint);
 
-    /// See [`Store::before_exit`].
-    fn before_exit(&self) -> bool {
-        false
-    }
-
     /// See [`Store::address`].
     fn address(&self) -> String;
 }
@@ -253,10 +239,6 @@ impl<S: AsyncStore> Store for S {
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
         AsyncStore::on_loss_hint(self, loss_hint);
-    }
-
-    fn before_exit(&self) -> bool {
-        AsyncStore::before_exit(self)
     }
 
     fn address(&self) -> String {

@@ -90,31 +90,6 @@ async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// A process that exits need not close the store: what others would see of it goes before.
-#[tokio::test]
-async fn before_an_exit_the_files_go_and_the_store_stays_open() {
-    let _together = together();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("locks.db");
-    let live = folder.path().join("locks.db.live");
-    let (one, two) = (File::open(&file).unwrap(), File::open(&file).unwrap());
-    let (line, ticket) = (name("job"), fresh());
-    enter(&one, &line, &ticket, Enter::Queue).await;
-    assert_eq!(liveness_locks(&live).len(), 1);
-    assert!(leave(&one, &line, ticket.id).await);
-    let clone = one.clone();
-    assert!(Store::before_exit(&one));
-    assert_eq!(files(&live), Vec::<String>::new());
-    drop((one, clone));
-
-    // A place that is left is seen to be a dead process's.
-    enter(&two, &line, &fresh(), Enter::Queue).await;
-    assert!(Store::before_exit(&two));
-    let three = File::open(&file).unwrap();
-    let standing = enter(&three, &line, &fresh(), Enter::Try).await;
-    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
-}
-
 #[tokio::test]
 async fn a_removed_liveness_lock_is_lit_again() {
     let _together = together();

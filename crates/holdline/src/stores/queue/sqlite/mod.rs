@@ -353,11 +353,6 @@ impl AsyncStore for File {
         self.shared().waiters.loss.set(loss_hint);
     }
 
-    fn before_exit(&self) -> bool {
-        self.shared().close();
-        true
-    }
-
     fn address(&self) -> String {
         format!("sqlite:{}", self.shared().executor.site.name.display())
     }
