@@ -44,18 +44,20 @@ async fn begun(client: &Client) -> Pin<Box<impl Future<Output = Result<LockInfo>
     }
 }
 
-/// A call whose future is kept and not polled, as in a `select!` whose other branch goes on, does
-/// not keep the connection from others.
+/// Calls whose futures are kept and not polled, as in a `select!` whose other branch goes on, do not
+/// keep the connection from others: neither one that was sent, nor one whose turn is the next.
 #[test]
-fn a_call_that_is_not_polled_keeps_nobody_waiting() {
+fn calls_that_are_not_polled_keep_nobody_waiting() {
     let runtime = runtime();
     for database in runtime.block_on(databases("unpolled")) {
         runtime.block_on(async {
             let client = open(&database.url("&timeout=20s")).await.expect("opens");
-            let call = begun(&client).await;
+            let calls = [begun(&client).await, begun(&client).await];
             let other = tokio::time::timeout(Duration::from_secs(10), client.inspect("y")).await;
-            other.expect("it does not wait for the first").expect("it is answered");
-            call.await.expect("it is answered");
+            other.expect("it does not wait for them").expect("it is answered");
+            for call in calls {
+                call.await.expect("it is answered");
+            }
         });
     }
 }

@@ -1,9 +1,9 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! It is a task of the caller's runtime, and goes on if its future is dropped, or is not polled:
-//! those who give up cost no connections, and there are never more calls under way than
-//! connections. If its time is over, the connection is closed: what comes on it later can be no
+//! It is a task of the caller's runtime, and goes on if its future is dropped after it was sent, or
+//! is not polled: those who give up cost no connections, and there are never more calls under way
+//! than connections. If its time is over, the connection is closed: what comes on it later can be no
 //! other call's answer.
 //!
 //! The sockets belong to a runtime of the stores' own, so that a connection serves the program's
@@ -29,7 +29,7 @@ use mysql_async::{Conn, Opts, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
@@ -114,22 +114,27 @@ impl Connections {
         statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
-        let (connections, permit) = self.turn().await;
-        let statement = statement.clone();
         // Before the work begins, which may be when the caller has given up.
         let request = taker.map(|id| self.in_flight.begin_own(id));
-        let work = async move {
-            let asked = answered(limit, connections.ask(&statement));
-            let answer = recorded(request, asked).await;
-            drop(permit);
-            answer
+        let (caller, gives_up) = oneshot::channel::<()>();
+        let (all, statement) = (Arc::clone(self), statement.clone());
+        let asked = async move {
+            let (connections, _permit) = tokio::select! {
+                biased;
+                _ = gives_up => return Err(Fault::Unsent("nobody waits for it".to_owned())),
+                turn = all.turn() => turn,
+            };
+            answered(limit, connections.ask(&statement)).await
         };
         // Others wait for the connection, so it goes on though nobody polls this future.
+        let work = recorded(request, asked);
         let call = match Handle::try_current() {
             Ok(here) => here.spawn(work),
             Err(_) => self.runtime.spawn(work),
         };
-        call.await.unwrap_or(Err(Fault::Silence)) // its runtime has ended
+        let answer = call.await.unwrap_or(Err(Fault::Silence)); // its runtime has ended
+        drop(caller);
+        answer
     }
 
     /// The connections for the next call, and the right to one of them.
