@@ -44,8 +44,8 @@ async fn begun(client: &Client) -> Pin<Box<impl Future<Output = Result<LockInfo>
     }
 }
 
-/// Calls whose futures are kept and not polled, as in a `select!` whose other branch goes on, do not
-/// keep the connection from others: neither one that was sent, nor one whose turn is the next.
+/// Calls whose futures are kept and not polled, as in a `select!` whose other branch goes on, keep
+/// the connection from nobody: neither one that was sent, nor one whose turn is the next.
 #[test]
 fn calls_that_are_not_polled_keep_nobody_waiting() {
     let runtime = runtime();
