@@ -1,10 +1,10 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! It is a task of the caller's runtime, and goes on if its future is not polled, or is dropped when
-//! it was sent: those who give up cost no connections, and there are never more calls under way
-//! than connections. If its time is over, the connection is closed: what comes on it later can be no
-//! other call's answer.
+//! It is a task of the caller's runtime, and goes on if its future is not polled, or is dropped
+//! when it was sent: those who give up cost no connections, and there are never more calls under
+//! way than connections. If its time is over, the connection is closed: what comes on it later can
+//! be no other call's answer.
 //!
 //! The sockets belong to a runtime of the stores' own, so that a connection serves the program's
 //! runtimes, one after the other, and the renewer's. But a call that is under way stands still with
