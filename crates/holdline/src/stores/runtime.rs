@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::thread;
 use std::future::{Future, pending};
 use std::sync::OnceLock;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -47,20 +47,20 @@ impl Background {
 }
 
 /// Work that goes on in the background when this is dropped.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static> {
     work: Option<Pin<Box<F>>>,
     runtime: &'static Background,
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 impl<F: Future<Output: Send> + Send + 'static> Finished<F> {
     pub(crate) fn new(runtime: &'static Background, work: F) -> Self {
         Finished { work: Some(Box::pin(work)), runtime }
     }
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
     type Output = F::Output;
 
@@ -74,7 +74,7 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
     }
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {

@@ -1,8 +1,9 @@
 //! A store that several runtimes use, as in a program that blocks on one future at a time.
 
 use crate::server::databases;
-use holdline::{Mutex, open};
+use holdline::{Client, LockInfo, Mutex, Result, open};
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -32,6 +33,35 @@ fn calls_do_not_depend_on_the_runtime_of_those_before() {
     }
 }
 
+/// A call that was sent, and has no answer yet.
+async fn begun(client: &Client) -> Pin<Box<impl Future<Output = Result<LockInfo>>>> {
+    loop {
+        let mut call = Box::pin(client.inspect("x"));
+        let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+        if poll.await {
+            return call;
+        }
+    }
+}
+
+/// Calls whose futures are kept and not polled, as in a `select!` whose other branch goes on, keep
+/// the connection from nobody: neither one that was sent, nor one whose turn is the next.
+#[test]
+fn calls_that_are_not_polled_keep_nobody_waiting() {
+    let runtime = runtime();
+    for database in runtime.block_on(databases("unpolled")) {
+        runtime.block_on(async {
+            let client = open(&database.url("&timeout=20s")).await.expect("opens");
+            let calls = [begun(&client).await, begun(&client).await];
+            let other = tokio::time::timeout(Duration::from_secs(10), client.inspect("y")).await;
+            other.expect("it does not wait for them").expect("it is answered");
+            for call in calls {
+                call.await.expect("it is answered");
+            }
+        });
+    }
+}
+
 /// A program that stands still in the middle of a call does not lose what it holds.
 #[test]
 fn renewals_go_on_while_a_call_stands_still() {
@@ -41,17 +71,10 @@ fn renewals_go_on_while_a_call_stands_still() {
             let client = open(&database.url("&timeout=20s")).await.expect("opens");
             let lease = Duration::from_secs(4);
             let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("works");
-            // One that was sent, and has no answer yet.
-            let call = loop {
-                let mut call = Box::pin(client.inspect("x"));
-                let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
-                if poll.await {
-                    break call;
-                }
-            };
+            let call = begun(&client).await;
             std::thread::sleep(lease + lease / 4);
             assert!(guard.is_valid(), "it was not renewed");
-            call.await.expect("it is answered");
+            drop(call); // its time limit may be over
             guard.unlock().await.expect("held");
         });
     }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Eviction, QueueEntry, QueueSnapshot, Seq, TicketId};
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::{Fault, answered};
 use holdline_kernel::rule::admitted_prefix;
 use holdline_kernel::{Backoff, Time};
@@ -58,13 +58,11 @@ pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
     Err(Fault::Silence)
 }
 
-/// Awaits a call. The ticket that may take a place by it is recorded as in flight until the answer.
+/// Awaits a call. The request of a ticket that may take a place by it is in flight until then.
 pub(super) async fn recorded<T>(
-    in_flight: &InFlight,
-    taker: Option<TicketId>,
+    request: Option<OwnRequest>,
     call: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let request = taker.map(|id| in_flight.begin(id));
     let answer = call.await;
     if let Some(request) = request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt)) {
         request.answered();

@@ -13,6 +13,9 @@ use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::ops::Deref;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use std::sync::Arc;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use tokio::sync::Notify;
@@ -42,11 +45,15 @@ struct Requests {
 }
 
 /// One request. Dropping it records that it had no reply.
-pub(in crate::stores) struct RequestInFlight<'a> {
-    in_flight: &'a InFlight,
+pub(in crate::stores) struct RequestInFlight<T: Deref<Target = InFlight>> {
+    in_flight: T,
     id: TicketId,
     answered: bool,
 }
+
+/// A request that may go on without its caller.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(in crate::stores) type OwnRequest = RequestInFlight<Arc<InFlight>>;
 
 /// The number of tickets from which old ones are removed; after that, at twice the number that was
 /// left. A client that never leaves cannot make it grow without bound.
@@ -58,7 +65,20 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl InFlight {
     /// Records a request before it is sent.
-    pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
+    #[cfg(any(feature = "redis", test))]
+    pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<&Self> {
+        self.record(id);
+        RequestInFlight { in_flight: self, id, answered: false }
+    }
+
+    /// The same of a request that may go on without its caller.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(in crate::stores) fn begin_own(self: &Arc<Self>, id: TicketId) -> OwnRequest {
+        self.record(id);
+        RequestInFlight { in_flight: Arc::clone(self), id, answered: false }
+    }
+
+    fn record(&self, id: TicketId) {
         let now = clock::now();
         let mut table = self.table.lock();
         if table.tickets.len() >= table.sweep_at.max(KEPT) {
@@ -69,7 +89,6 @@ impl InFlight {
             table.sweep_at = table.tickets.len() * 2;
         }
         table.tickets.entry(id).or_insert(Requests { open: 0, doubt: false, since: now }).open += 1;
-        RequestInFlight { in_flight: self, id, answered: false }
     }
 
     /// Whether the server may yet carry out a request to enter.
@@ -118,14 +137,14 @@ impl Table {
     }
 }
 
-impl RequestInFlight<'_> {
+impl<T: Deref<Target = InFlight>> RequestInFlight<T> {
     /// Records that the request had a reply.
     pub(in crate::stores) fn answered(mut self) {
         self.answered = true;
     }
 }
 
-impl Drop for RequestInFlight<'_> {
+impl<T: Deref<Target = InFlight>> Drop for RequestInFlight<T> {
     fn drop(&mut self) {
         let mut table = self.in_flight.table.lock();
         let Some(requests) = table.tickets.get_mut(&self.id) else { return };

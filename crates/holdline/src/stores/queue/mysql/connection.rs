@@ -1,9 +1,10 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! If its future is dropped before that, it is finished in the background, so that those who give
-//! up cost no connections; there are never more calls under way than connections. If its time is
-//! over, the connection is closed: what comes on it later can be no other call's answer.
+//! It is a task of the caller's runtime, and goes on if its future is not polled, or is dropped
+//! when it was sent: those who give up cost no connections, and there are never more calls under
+//! way than connections. If its time is over, the connection is closed: what comes on it later can
+//! be no other call's answer.
 //!
 //! The sockets belong to a runtime of the stores' own, so that a connection serves the program's
 //! runtimes, one after the other, and the renewer's. But a call that is under way stands still with
@@ -20,14 +21,15 @@ use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
-use crate::stores::runtime::{Background, Finished};
+use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
@@ -112,15 +114,27 @@ impl Connections {
         statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
-        let (connections, permit) = self.turn().await;
-        let statement = statement.clone();
-        let work = async move {
-            let asked = answered(limit, connections.ask(&statement));
-            let answer = recorded(&connections.in_flight, taker, asked).await;
-            drop(permit);
-            answer
+        // Before the work begins, which may be when the caller has given up.
+        let request = taker.map(|id| self.in_flight.begin_own(id));
+        let (caller, gives_up) = oneshot::channel::<()>();
+        let (all, statement) = (Arc::clone(self), statement.clone());
+        let asked = async move {
+            let (connections, _permit) = tokio::select! {
+                biased;
+                _ = gives_up => return Err(Fault::Unsent("nobody waits for it".to_owned())),
+                turn = all.turn() => turn,
+            };
+            answered(limit, connections.ask(&statement)).await
         };
-        Finished::new(self.runtime, work).await
+        // Others wait for the connection, so it goes on though nobody polls this future.
+        let work = recorded(request, asked);
+        let call = match Handle::try_current() {
+            Ok(here) => here.spawn(work),
+            Err(_) => self.runtime.spawn(work),
+        };
+        let answer = call.await.unwrap_or(Err(Fault::Silence)); // its runtime has ended
+        drop(caller);
+        answer
     }
 
     /// The connections for the next call, and the right to one of them.

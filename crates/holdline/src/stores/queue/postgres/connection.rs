@@ -83,11 +83,11 @@ impl Connection {
     async fn ask(&self, taker: Option<TicketId>, sql: &str, limit: Time) -> Result<Answer, Fault> {
         let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
-        let in_flight = Arc::clone(&self.in_flight);
         let runtime = session::runtime().map_err(Fault::from)?;
+        let request = taker.map(|id| self.in_flight.begin_own(id));
         let mut work = Finished::new(runtime, async move {
             let asked = answered(limit, own.client.simple_query(&sql));
-            let reply = recorded(&in_flight, taker, asked).await;
+            let reply = recorded(request, asked).await;
             if !reply.as_ref().is_err_and(Fault::silent) {
                 in_slot(&slot, &own, |slot| slot.silent = None);
             }
