@@ -3,6 +3,7 @@
 
 mod blocking;
 mod cancel;
+mod doubt;
 mod first_steps;
 mod handoff;
 mod metrics;
