@@ -6,6 +6,7 @@ mod cancel;
 mod doubt;
 mod first_steps;
 mod handoff;
+mod limits;
 mod metrics;
 mod notice;
 mod renewals;
