@@ -15,6 +15,7 @@ group! { "leases":
     many_locks_are_renewed,
     one_failed_renewal_is_no_loss,
     a_fixed_lease_ends,
+    a_fixed_lease_that_was_waited_for_is_whole needs Queues,
     a_hint_does_not_renew_a_fixed_lease,
     a_change_does_not_renew_a_fixed_lease needs Weights,
     extending_holds_without_renewal,
@@ -119,6 +120,21 @@ async fn a_fixed_lease_ends(ctx: Ctx) {
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.unlock().await.expect_err("it ended").kind(), ErrorKind::Lost);
     next.unlock().await.expect("it was held");
+}
+
+/// A notice may grant what is left of a waiter's lease, if renewals bring the rest.
+async fn a_fixed_lease_that_was_waited_for_is_whole(ctx: Ctx) {
+    let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
+    let lease = ctx.lease * 4;
+    let held = Recipe::Mutex.lock(&one, &name).await;
+    let waits = Mutex::new(&two, &name).fixed_lease(lease);
+    let waiter = tokio::spawn(async move { waits.lock().await });
+    line(&one, &name, 1, 1).await;
+    held.unlock().await.expect("it was held");
+    let guard = in_time("its turn", waiter).await.expect("no panic").expect("works");
+    let remaining = guard.remaining();
+    assert!(remaining > lease * 8 / 10 && remaining <= lease, "{remaining:?} are left");
+    guard.unlock().await.expect("it was held");
 }
 
 async fn a_hint_does_not_renew_a_fixed_lease(ctx: Ctx) {

@@ -349,3 +349,26 @@ impl std::fmt::Debug for Guard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::cell::Cell;
+    use std::future::pending;
+
+    /// As after a process was stopped: the lock is lost, and nobody has been told yet.
+    #[test]
+    fn protected_work_takes_no_step_after_the_loss() {
+        let (valid, steps) = (Cell::new(true), Cell::new(0));
+        let work = poll_fn(|_| {
+            steps.set(steps.get() + 1);
+            Poll::<()>::Pending
+        });
+        let mut protected = pin!(protect(|| valid.get(), pending(), work));
+        assert_eq!(protected.as_mut().now_or_never(), None);
+        valid.set(false);
+        assert_eq!(protected.as_mut().now_or_never(), Some(None));
+        assert_eq!(steps.get(), 1);
+    }
+}

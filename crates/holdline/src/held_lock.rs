@@ -315,3 +315,50 @@ impl fmt::Debug for HeldLock {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::metrics::Recipe;
+    use crate::store::TicketId;
+    use crate::stores::memory::Memory;
+
+    /// A lock that was asked for so long ago, of which the store knows nothing.
+    pub(crate) fn asked_for(ago: Duration, id: TicketId, lease: Lease) -> HeldLock {
+        let handles = Arc::new(StoreHandles::new(Arc::new(Memory::new())));
+        let metrics = LockMetrics::new(&handles.metrics, Recipe::Mutex, None);
+        let ticket = Ticket {
+            id,
+            weight: 1,
+            capacity: 1,
+            lease: lease.length,
+            wait_lease: lease.length,
+            token_count: 1,
+            min_token: 0,
+        };
+        let sent = Time(clock::now().0 - u64::try_from(ago.as_nanos()).expect("not so long"));
+        let timer = LeaseTimer::new(lease, sent, true);
+        let line = Name::new("x").expect("a name");
+        HeldLock::new(handles, line, ticket, Arc::from(""), Seq(1), timer, metrics)
+    }
+
+    /// A lock whose deadline has passed, which nobody has looked at since.
+    fn past() -> (HeldLock, Lease) {
+        let lease = Lease { length: Duration::from_millis(100), margin: Duration::ZERO };
+        (asked_for(Duration::from_secs(1), TicketId(1), lease), lease)
+    }
+
+    #[test]
+    fn a_reply_that_comes_after_the_deadline_revives_nothing() {
+        let (held, lease) = past();
+        held.renewed(lease, clock::now());
+        assert!(!held.is_valid());
+    }
+
+    #[test]
+    fn what_is_released_after_its_deadline_was_lost() {
+        let (held, _) = past();
+        assert!(!held.release());
+        assert!(held.was_lost() && !held.is_released());
+    }
+}

@@ -405,3 +405,25 @@ async fn renew(held: Arc<HeldLock>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held_lock::tests::asked_for;
+
+    /// A store may find out that a place is gone while the answer that gave it is on its way.
+    #[tokio::test]
+    async fn a_hint_that_comes_before_its_lock_is_looked_into() {
+        start().expect("there is a thread");
+        let id = TicketId(0xea71);
+        verify(id);
+        while !RENEWER.plan.lock().early.contains(&id) {
+            clock::pause(Duration::from_millis(1)).await;
+        }
+        let lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
+        let held = Arc::new(asked_for(Duration::ZERO, id, lease));
+        register(&held);
+        let told = clock::timeout(Duration::from_secs(30), held.gone()).await;
+        assert!(told.is_some(), "nobody asked the store, which does not have it");
+    }
+}

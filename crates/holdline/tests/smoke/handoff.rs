@@ -49,6 +49,19 @@ async fn as_many_holders_as_you_like_do_not_use_up_the_tokens() {
     assert!(next - first < 10_000_000, "{} more", next - first);
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn it_ends_with_its_time() {
+    let client = memory().await;
+    let time = Duration::from_millis(50);
+    let lock = || Mutex::new(&client, "x").handoff(1000, time);
+    let first = lock().lock().await.expect("memory works");
+    let (token, next) = (first.token(), lock());
+    let next = waits(async move { next.lock().await.expect("memory works") }).await;
+    tokio::time::sleep(time * 2).await;
+    drop(first);
+    assert!(next.await.expect("no panic").token() >= token + 1000, "it was handed over");
+}
+
 /// A lease, a margin or renewals other than those of the lock that is there.
 #[tokio::test(flavor = "current_thread")]
 async fn a_task_with_other_terms_gets_what_it_asked_for() {

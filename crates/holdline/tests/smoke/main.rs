@@ -4,8 +4,10 @@
 mod addresses;
 mod blocking;
 mod cancel;
+mod doubt;
 mod first_steps;
 mod handoff;
+mod limits;
 mod metrics;
 mod notice;
 mod renewals;

@@ -1,6 +1,7 @@
 //! The loss notice, and work that can fail under a lock.
 
 use holdline::{Client, ErrorKind, Loss, Mutex, open};
+use holdline_conformance::{Chaos, Fault, Op};
 use std::time::Duration;
 
 async fn memory() -> Client {
@@ -35,6 +36,21 @@ async fn a_notice_tells_a_release_from_a_loss() {
     assert_eq!(notice.ended().await, Some(Loss::Expired));
     drop(guard);
     assert_eq!(notice.ended().await, Some(Loss::Expired), "the guard's end changes nothing");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_release_that_takes_long_is_no_loss() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    chaos.always(Op::Leave, Fault::Delay(Duration::from_millis(100)));
+    let guard = Mutex::new(&chaos.client(), "x").lock().await.expect("works");
+    let notice = guard.loss_notice();
+    let releasing = tokio::spawn(guard.unlock());
+    while chaos.count(Op::Leave) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!notice.is_valid());
+    assert_eq!(notice.ended().await, None);
+    releasing.await.expect("no panic").expect("held");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -1,0 +1,74 @@
+//! What ends by time: the place of a dead waiter, an outage, some of several locks, a look at a
+//! group.
+
+use futures_util::FutureExt;
+use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
+use holdline_conformance::{Chaos, Fault, Op};
+use std::time::Duration;
+
+async fn memory() -> Client {
+    holdline::open("memory:").await.expect("memory opens")
+}
+
+/// Another client, as of another process.
+fn other(client: &Client) -> Client {
+    Client::new(client.store().clone())
+}
+
+/// A waiter that dies delays the next for its lease, if that is shorter than 3 s (G12).
+#[tokio::test(flavor = "current_thread")]
+async fn a_dead_waiter_with_a_short_lease() {
+    let client = memory().await;
+    let held = Mutex::new(&client, "x").lock().await.expect("memory works");
+    let lease = Duration::from_millis(300);
+    let dying = Mutex::new(&other(&client), "x").lease(lease);
+    let mut dies = Box::pin(async move { dying.lock().await });
+    while client.inspect("x").await.expect("memory works").waiters.is_empty() {
+        assert!((&mut dies).now_or_never().is_none());
+    }
+    std::mem::forget(dies); // nobody polls it, or drops it
+    let next = Mutex::new(&other(&client), "x");
+    let next = tokio::spawn(async move { next.lock_within(Duration::from_millis(2_000)).await });
+    held.unlock().await.expect("held");
+    let next = next.await.expect("no panic").expect("memory works");
+    assert!(next.is_some(), "the dead waiter's place was kept for longer than its lease");
+}
+
+/// An observer goes on through an outage for as long as its client does (G24).
+#[tokio::test(flavor = "current_thread")]
+async fn an_observer_in_a_long_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client().outage(Duration::from_millis(500));
+    let mut observer = Election::new(&client, "x").observe();
+    assert!(observer.next().await.expect("memory works").is_none());
+    chaos.always(Op::Snapshot, Fault::FailBefore);
+    let next = tokio::time::timeout(Duration::from_secs(30), observer.next()).await;
+    let error = next.expect("it goes on for ever").expect_err("the store is away");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// All or none: the first may be lost before the last is had.
+#[tokio::test(flavor = "current_thread")]
+async fn several_locks_of_which_the_first_is_lost_meanwhile() {
+    let client = memory().await;
+    let lease = Duration::from_millis(200);
+    let held = Mutex::new(&client, "b").fixed_lease(lease * 3).lock().await.expect("works");
+    let both = Multi::new(&other(&client), ["a", "b"]).fixed_lease(lease);
+    let error = both.lock().await.expect_err("the first was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    drop(held);
+}
+
+/// A key that was lost because the members were not looked at stays lost when they are (G26).
+#[tokio::test(flavor = "current_thread")]
+async fn a_look_at_a_group_that_became_stale() {
+    let stale_after = Duration::from_millis(200);
+    let group = Group::new(&memory().await, "g").stale_after(stale_after);
+    let member = group.join("one:1").await.expect("memory works");
+    let Route::Mine(owned) = member.route("a").await.expect("works") else { panic!("alone") };
+    tokio::time::sleep(stale_after * 2).await;
+    // Nobody asks whether the key is still owned; but somebody looks again.
+    let Route::Mine(other) = member.route("b").await.expect("works") else { panic!("alone") };
+    assert!(!owned.is_valid(), "it was lost, and is owned again");
+    drop(other);
+}
