@@ -53,10 +53,12 @@ struct Entry {
     next: i64,
     /// None while the watch is kept.
     callback: Option<Arc<Callback>>,
-    /// The revision behind which it began.
+    /// The revision before which something may be missed that it does not remember.
     begun: i64,
     /// Whether the watch is kept for a moment after its end.
     lasting: bool,
+    /// Whether it tells of writes, too, and not of deletions alone.
+    puts: bool,
     /// The last deletion that it saw, if it is to be kept.
     gone: Option<Event>,
     /// How often it was refused, one time after the other.
@@ -68,8 +70,8 @@ struct Entry {
 #[derive(Default)]
 struct State {
     entries: HashMap<i64, Entry>,
-    /// The watches that are kept, by their keys, with the time of their end.
-    kept: HashMap<Vec<u8>, (i64, Time)>,
+    /// The watches that are kept, by their keys and what they tell, with the time of their end.
+    kept: HashMap<(Vec<u8>, bool), (i64, Time)>,
     last: i64,
     /// Watches that were refused, and when each is to be asked for again.
     refused: HashMap<i64, Time>,
@@ -112,10 +114,11 @@ impl State {
     /// Keeps a watch for a moment, and gives its callback back; nothing if it is not to be kept.
     fn keep(&mut self, id: i64) -> Option<Arc<Callback>> {
         let entry = self.entries.get_mut(&id)?;
-        if !entry.lasting || self.kept.len() >= KEPT || self.kept.contains_key(&entry.key) {
+        let kind = (entry.key.clone(), entry.puts);
+        if !entry.lasting || self.kept.len() >= KEPT || self.kept.contains_key(&kind) {
             return None;
         }
-        self.kept.insert(entry.key.clone(), (id, clock::now()));
+        self.kept.insert(kind, (id, clock::now()));
         entry.callback.take()
     }
 
@@ -177,22 +180,23 @@ impl Watcher {
         from: i64,
         callback: Callback,
     ) -> Watching {
-        self.begin(key, range_end, from, callback, false)
+        self.begin((key, range_end), from, callback, (false, true))
     }
 
-    /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`]
-    /// does. The callback is told what was missed since the revision `seen`, or that something was.
+    /// Watches for the deletion of a key, and with `puts` for writes: by a watch that was kept, or
+    /// else as [`Watcher::watch`] does. The callback is told what was missed since the revision
+    /// `seen`, or that something was.
     pub fn watch_out(
         self: &Arc<Self>,
-        key: &[u8],
+        (key, puts): (&[u8], bool),
         seen: i64,
         from: i64,
         callback: Callback,
     ) -> Watching {
         let mut state = self.state();
-        let Some((id, _)) = state.kept.remove(key) else {
+        let Some((id, _)) = state.kept.remove(&(key.to_vec(), puts)) else {
             drop(state);
-            return self.begin(key, Vec::new(), from, callback, true);
+            return self.begin((key, Vec::new()), from, callback, (true, puts));
         };
         let callback = Arc::new(callback);
         let mut missed = (0, None);
@@ -252,11 +256,10 @@ impl Watcher {
 
     fn begin(
         self: &Arc<Self>,
-        key: &[u8],
-        range_end: Vec<u8>,
+        (key, range_end): (&[u8], Vec<u8>),
         from: i64,
         callback: Callback,
-        lasting: bool,
+        (lasting, puts): (bool, bool),
     ) -> Watching {
         let mut state = self.state();
         state.last += 1;
@@ -268,6 +271,7 @@ impl Watcher {
             callback: Some(Arc::new(callback)),
             begun: from - 1,
             lasting,
+            puts,
             gone: None,
             refused: 0,
             again: false,
@@ -399,6 +403,8 @@ impl Watcher {
         if entry.lasting {
             let gone = answer.events.iter().rfind(|event| event.kind == proto::DELETED);
             entry.gone = gone.cloned().or(entry.gone.take());
+            let puts = answer.events.iter().filter(|event| event.kind != proto::DELETED);
+            entry.begun = puts.map(Event::revision).fold(entry.begun, i64::max);
         }
         entry.next = entry.next.max(answer.compact_revision);
         entry.begun = entry.begun.max(answer.compact_revision);
@@ -437,8 +443,7 @@ impl Entry {
                 key: self.key.clone(),
                 range_end: self.range_end.clone(),
                 start_revision: self.next,
-                // Those that are kept tell of deletions only.
-                filters: if self.lasting { vec![proto::NO_PUT] } else { Vec::new() },
+                filters: if self.puts { Vec::new() } else { vec![proto::NO_PUT] },
                 watch_id: id,
             })),
         }
@@ -450,5 +455,58 @@ impl std::fmt::Debug for Watcher {
         f.debug_struct("Watcher")
             .field("watches", &self.state().entries.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Header, KeyValue};
+    use holdline_base::servers::Servers;
+
+    fn answer(watch_id: i64, events: Vec<Event>, at: i64) -> WatchAnswer {
+        let header = Some(Header { revision: at, raft_term: 1 });
+        WatchAnswer { header, watch_id, created: events.is_empty(), events, ..<_>::default() }
+    }
+
+    fn event(kind: i32, revision: i64) -> Event {
+        let kv = KeyValue { key: b"x".to_vec(), mod_revision: revision, ..<_>::default() };
+        Event { kind, kv: Some(kv) }
+    }
+
+    /// A watch that is kept, and used again, says what was missed by a look of before: a deletion
+    /// itself, and of writes that there were some.
+    #[test]
+    fn what_a_kept_watch_has_seen_is_not_missed() {
+        let servers = Servers { hosts: vec!["host:1".to_owned()], ..<_>::default() };
+        let cluster = Cluster::new(servers, None, "etcd").expect("a good host");
+        let watcher = Watcher::new(Arc::new(cluster));
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        let watch = |seen, puts| {
+            let told = Arc::clone(&told);
+            let note = move |news: News<'_>| {
+                told.lock().push(match news {
+                    News::Event(event) => format!("{} at {}", event.kind, event.revision()),
+                    News::Gap => "gap".to_owned(),
+                    News::From(at) => format!("from {at}"),
+                });
+            };
+            watcher.watch_out((b"x", puts), seen, 0, Box::new(note))
+        };
+        let new = || std::mem::take(&mut *told.lock());
+        let first = watch(5, true);
+        watcher.take(&answer(first.id, Vec::new(), 6)).expect("no refusal");
+        assert_eq!(new(), ["from 6"]);
+        let id = first.id;
+        drop(first);
+        watcher.take(&answer(id, vec![event(0, 8)], 8)).expect("no refusal");
+        assert_eq!(watch(8, true).id, id);
+        assert_eq!(new(), [""; 0], "the look was not before that");
+        assert_eq!(watch(7, true).id, id);
+        assert_eq!(new(), ["from 8"]);
+        watcher.take(&answer(id, vec![event(proto::DELETED, 9)], 9)).expect("no refusal");
+        assert_eq!(watch(8, true).id, id);
+        assert_eq!(new(), [format!("{} at 9", proto::DELETED)]);
+        assert_ne!(watch(9, false).id, id, "that one tells less");
     }
 }

@@ -372,7 +372,7 @@ impl World {
             }
             return;
         }
-        if !self.left(client, call) {
+        if !self.left(client, call, answer) {
             self.renewal_replied(client, call, answer);
         }
     }

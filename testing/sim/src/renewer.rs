@@ -2,7 +2,7 @@
 
 use crate::client::{Acquiring, State, Timer};
 use crate::invariants::{Fact, Lock};
-use crate::plan::{Bug, Kind};
+use crate::plan::{Bug, Class, Kind};
 use crate::server::{Answer, Request};
 use crate::world::World;
 use holdline_kernel::{Enter, LeaseTimer, Next, Seq, Standing, Ticket, TicketId, Time};
@@ -194,10 +194,14 @@ impl World {
     }
 
     /// Takes in the reply to a leave. Returns whether it was one.
-    pub(crate) fn left(&mut self, client: usize, call: u64) -> bool {
+    ///
+    /// One that failed is tried again where it would be missed: a quorum's other nodes have heard
+    /// of it.
+    pub(crate) fn left(&mut self, client: usize, call: u64, answer: &Answer) -> bool {
+        let again = self.plan.class == Class::Entries && matches!(answer, Answer::Failed);
         let leaving = &mut self.clients[client].leaving;
-        let before = leaving.len();
-        leaving.retain(|_, leaving| leaving.call != call);
-        leaving.len() < before
+        let is_one = leaving.values().any(|leaving| leaving.call == call);
+        leaving.retain(|_, leaving| again || leaving.call != call);
+        is_one
     }
 }

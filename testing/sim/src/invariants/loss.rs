@@ -78,8 +78,12 @@ impl Invariant for Loss {
             Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
                 self.believes(id, seq, until)
             }
-            Fact::Removed { id, cause: Cause::Evicted, .. } => {
-                self.forced.insert(id);
+            // One that was never admitted is not believed in either: before the news of those ahead
+            // came those of its own removal, or a gap.
+            Fact::Removed { id, seq, cause: Cause::Evicted, .. } => {
+                if self.places.contains_key(&(id, seq)) {
+                    self.forced.insert(id);
+                }
                 Ok(())
             }
             Fact::Ended { id, .. } => {

@@ -248,6 +248,11 @@ impl<E: Entry> Place<E> {
         self.asked < self.missed
     }
 
+    /// Whether the entry has this note. Mostly it is the very same, and need not be read.
+    pub(super) fn has_note(&self, note: &Arc<str>) -> bool {
+        Arc::ptr_eq(&self.note, note) || self.note == *note
+    }
+
     /// Whether the ticket is neither gone nor being given up.
     pub(super) fn is_alive(&self) -> bool {
         matches!(self.state, State::New | State::Waiting | State::Held)

@@ -54,8 +54,8 @@ pub(super) struct View<K> {
     seen: i64,
     /// The entries that keep it out and their weights: the nearest, as many as it takes.
     ahead: HashMap<K, u32>,
-    /// Those of them that were deleted since, and when: an answer may be older than that.
-    gone: Vec<(K, i64)>,
+    /// What became of them since, and when: an answer may be older than that.
+    changes: Vec<(K, Option<u32>, i64)>,
     /// The most that the others can weigh which were ahead, if that is known.
     rest: Option<u64>,
 }
@@ -71,8 +71,8 @@ impl<K> Look<K> {
 
 impl<K> Default for View<K> {
     fn default() -> Self {
-        let (ahead, gone) = (HashMap::new(), Vec::new());
-        View { watched: Watched::Nothing, seen: 0, ahead, gone, rest: None }
+        let (ahead, changes) = (HashMap::new(), Vec::new());
+        View { watched: Watched::Nothing, seen: 0, ahead, changes, rest: None }
     }
 }
 
@@ -134,9 +134,9 @@ impl<K: Clone + Eq + Hash> View<K> {
             return false;
         }
         let rest = most.filter(|_| ahead.len() == count).map(|most| most.saturating_sub(sum));
-        for (key, at) in self.gone.drain(..) {
+        for (key, new, at) in self.changes.drain(..) {
             if at > look.revision {
-                ahead.remove(&key);
+                change(&mut ahead, &key, new);
             }
         }
         // Other entries were watched.
@@ -161,15 +161,11 @@ impl<K: Clone + Eq + Hash> View<K> {
         revision: i64,
         (weight, capacity): (u32, u32),
     ) -> bool {
-        let Some(old) = self.ahead.get_mut(key).filter(|_| revision > self.seen) else {
+        if revision <= self.seen || !self.has(key) {
             return false; // of before the last look, or behind
-        };
-        if let Some(new) = new {
-            *old = new.min(*old);
-        } else {
-            self.ahead.remove(key);
-            self.gone.push((key.clone(), revision));
         }
+        change(&mut self.ahead, key, new);
+        self.changes.push((key.clone(), new, revision));
         self.is_due(weight, capacity)
     }
 
@@ -181,5 +177,216 @@ impl<K: Clone + Eq + Hash> View<K> {
             self.ahead.clear(); // admitted: nobody ahead matters any more
         }
         begins
+    }
+}
+
+/// An entry is deleted, or weighs this from now on: never more than before.
+fn change<K: Eq + Hash>(entries: &mut HashMap<K, u32>, key: &K, new: Option<u32>) {
+    match new {
+        None => drop(entries.remove(key)),
+        Some(new) => entries.get_mut(key).into_iter().for_each(|old| *old = new.min(*old)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastrand::Rng;
+    use std::collections::{BTreeMap, VecDeque};
+
+    type Change = (u8, Option<u32>, i64);
+
+    /// A line at a server, whose keys are used again, and what one ticket in it hears of that.
+    struct World {
+        rng: Rng,
+        share: (u32, u32),
+        revision: i64,
+        /// The entries by the revision of their creation: key and weight.
+        entries: BTreeMap<i64, (u8, u32)>,
+        /// The news that are still on their way, and those that came.
+        news: VecDeque<Change>,
+        heard: Vec<Change>,
+        /// When the ticket's own entry was created; 0 if that is still to come.
+        own: i64,
+        view: View<u8>,
+        /// The look that was made and not taken in yet.
+        late: Option<Look<u8>>,
+        /// The revision behind which the watch over those ahead began.
+        begun: i64,
+    }
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let mut rng = Rng::with_seed(seed);
+            let capacity = *rng.choice(&[1, 3, 10, 1 << 30]).expect("some");
+            let weight = *rng.choice(&[1, capacity.min(2), capacity]).expect("some");
+            World {
+                rng,
+                share: (weight, capacity),
+                revision: 0,
+                entries: BTreeMap::new(),
+                news: VecDeque::new(),
+                heard: Vec::new(),
+                own: 0,
+                view: View::default(),
+                late: None,
+                begun: 0,
+            }
+        }
+
+        fn create(&mut self) {
+            let key = self.rng.u8(..12);
+            if self.entries.values().all(|(taken, _)| *taken != key) {
+                let capacity = self.share.1;
+                let weight = *self.rng.choice(&[1, 1, capacity.min(2), capacity]).expect("some");
+                self.revision += 1;
+                self.entries.insert(self.revision, (key, weight));
+            }
+        }
+
+        /// One goes, or takes less.
+        fn change(&mut self) {
+            let at = self.rng.usize(..self.entries.len().max(1));
+            let Some((create, (key, weight))) = self.entries.iter().nth(at).map(|(c, e)| (*c, *e))
+            else {
+                return;
+            };
+            self.revision += 1;
+            let less = (weight > 1 && self.rng.u8(..4) == 0).then(|| self.rng.u32(1..weight));
+            match less {
+                Some(less) => drop(self.entries.insert(create, (key, less))),
+                None => drop(self.entries.remove(&create)),
+            }
+            self.news.push_back((key, less, self.revision));
+        }
+
+        fn ahead(&self) -> impl DoubleEndedIterator<Item = (u8, u32)> + Clone {
+            self.entries.range(..self.own).map(|(_, entry)| *entry)
+        }
+
+        /// What a look shows: those nearest, and perhaps what all weigh, or a little more.
+        fn look(&mut self) -> Look<u8> {
+            let (knows, more) = (self.rng.bool(), self.rng.u64(..2));
+            let limits: &[_] = if knows { &[1, 2, 5, 9] } else { &[5, 6, 9, usize::MAX] };
+            let limit = *self.rng.choice(limits).expect("some");
+            let nearest: Vec<_> = self.ahead().rev().take(limit).collect();
+            let weight: u64 = self.ahead().map(|(_, weight)| u64::from(weight)).sum();
+            let (complete, most) = (nearest.len() < limit, knows.then_some(weight + more));
+            let look = Look { revision: self.revision, ahead: nearest, complete, most };
+            let admits = look.admits(self.share.0, self.share.1);
+            assert!(admits.is_none_or(|admits| admits == self.is_admitted()), "{look:?}");
+            look
+        }
+
+        fn is_admitted(&self) -> bool {
+            let ahead = self.ahead().map(|(_, weight)| u64::from(weight)).sum();
+            rule::fits(ahead, self.share.0, self.share.1)
+        }
+
+        /// Hears the oldest news, or what was heard before once more.
+        fn hear(&mut self) {
+            let again =
+                (self.rng.u8(..8) == 0).then(|| self.rng.choice(&self.heard).copied()).flatten();
+            let next = again.or_else(|| self.news.pop_front());
+            if let Some((key, new, revision)) = next {
+                self.heard.push((key, new, revision));
+                self.view.change((&key, new), revision, self.share);
+            }
+        }
+
+        /// Takes in a look, and watches those whom it shows.
+        fn take(&mut self, look: Look<u8>) {
+            let (weight, capacity) = self.share;
+            if !self.view.take(look, weight, capacity) {
+                let (ahead, revision) = (self.ahead().rev().collect(), self.revision);
+                let look = Look { revision, ahead, complete: true, most: None };
+                assert!(self.view.take(look, weight, capacity), "all of them tell");
+            }
+            if self.view.watched != Watched::Ahead {
+                self.view.watched = Watched::Ahead;
+                self.begun = self.revision;
+            }
+        }
+
+        /// Whether the ticket knows how it stands, or that it does not.
+        fn knows(&self) -> bool {
+            let (weight, capacity) = self.share;
+            let looks = self.view.blockers(weight, capacity).0.is_empty();
+            looks || self.check()
+        }
+
+        /// Takes in all that is still on its way, and looks once more if the watch began later.
+        fn settle(&mut self) {
+            if let Some(look) = self.late.take() {
+                self.take(look);
+            }
+            if self.view.seen() < self.begun {
+                let look = self.look();
+                self.take(look);
+            }
+            self.hear_all();
+        }
+
+        fn hear_all(&mut self) {
+            while !self.news.is_empty() {
+                self.hear();
+            }
+        }
+
+        fn check(&self) -> bool {
+            let admitted = self.own > 0 && self.view.has_room(self.share.0, self.share.1);
+            assert!(!admitted || self.is_admitted(), "{:?}", self.view);
+            admitted
+        }
+
+        /// Changes the line before the ticket comes.
+        fn prepare(&mut self) {
+            match self.rng.u8(..10) {
+                0..=3 => self.create(),
+                4 => self.change(),
+                _ => self.hear(),
+            }
+        }
+
+        fn step(&mut self) {
+            match self.rng.u8(..12) {
+                0 => self.create(),
+                1..=4 => self.change(),
+                5 | 6 => match self.late.take() {
+                    None => self.late = Some(self.look()),
+                    Some(look) => self.take(look),
+                },
+                _ => self.hear(),
+            }
+        }
+    }
+
+    /// Whatever a ticket sees and hears, and however late, it is not admitted before its turn; and
+    /// when its turn has come and it has heard of all that happened, it knows that, or looks.
+    #[test]
+    fn nobody_is_admitted_before_their_turn_or_long_after() {
+        let mut admitted = 0;
+        for seed in 0..10_000 {
+            let mut world = World::new(seed);
+            (0..world.rng.u8(4..40)).for_each(|_| world.prepare());
+            world.revision += 1;
+            world.own = world.revision;
+            let first = world.look();
+            world.take(first);
+            let (weight, capacity) = world.share;
+            let waits = !world.view.blockers(weight, capacity).0.is_empty();
+            assert!(waits || world.check(), "seed {seed}: it does not know how it stands");
+            for _ in 0..world.rng.u8(..40) {
+                world.step();
+                admitted += u32::from(waits && world.check());
+            }
+            world.settle();
+            while !world.is_admitted() {
+                world.change();
+            }
+            world.hear_all();
+            assert!(world.knows(), "seed {seed}: {:?}", world.view);
+        }
+        assert!(admitted > 10_000, "{admitted}");
     }
 }

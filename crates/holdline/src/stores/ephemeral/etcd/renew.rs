@@ -29,7 +29,7 @@ impl Renew<KeyEntry> for Shared {
         let (lease, key, create, old) = {
             let place = record.place();
             let lease = fitting(&place, ticket, &self.cluster);
-            let same = place.weight == ticket.weight && *place.note == **request.note;
+            let same = place.weight == ticket.weight && place.has_note(request.note);
             if lease.is_none() && same && place.entry.noted {
                 return Ok(true);
             }

@@ -152,20 +152,21 @@ impl Backend for Shared {
             let (ahead, seen) = (view.nearest(FEW + 1), view.seen());
             (place.entry.key.clone(), place.create, seen, ahead)
         };
-        let watch = |key: &[u8], end| self.watcher.watch(key, end, 0, self.callback(record));
-        let light = layout::light(&record.base.prefix);
+        let (prefix, callback) = (&record.base.prefix, || self.callback(record));
         let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
-            vec![watch(&record.base.prefix, layout::end(&record.base.prefix))]
-        } else if record.capacity == 1 || ahead.iter().all(|key| key.starts_with(&light)) {
-            // Such keys can only go. Watches over those that stay ahead are not made anew.
-            drop(record.watch_by(Vec::new()));
-            let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
-            let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
-            ahead.iter().map(|key| watch(key)).chain([own]).collect()
+            vec![self.watcher.watch(prefix, layout::end(prefix), 0, callback())]
         } else {
-            let own = self.watcher.watch(&own, Vec::new(), create + 1, self.callback(record));
-            ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
+            // Watches over those that stay ahead are not made anew.
+            drop(record.watch_by(Vec::new()));
+            let light = layout::light(prefix);
+            let watch = |key: &[u8], seen, from| {
+                // What weighs 1 can only go.
+                let puts = record.capacity > 1 && !key.starts_with(&light);
+                self.watcher.watch_out((key, puts), seen, from, callback())
+            };
+            let own = watch(&own, create, create + 1);
+            ahead.iter().map(|key| watch(key, seen, 0)).chain([own]).collect()
         };
         drop(record.watch_by(watches));
     }

@@ -28,7 +28,7 @@ impl Renew<NodeEntry> for Shared {
         }
         let (weight, same_note, create) = {
             let place = record.place();
-            (place.weight, *place.note == **request.note, place.create)
+            (place.weight, place.has_note(request.note), place.create)
         };
         if weight == ticket.weight && same_note {
             return Ok(true);
