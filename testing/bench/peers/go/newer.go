@@ -3,6 +3,9 @@
 package main
 
 import (
+	"context"
+	"time"
+
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
@@ -15,10 +18,23 @@ func init() {
 			KeyMajority:  1,
 		})
 		return func(name string) (lock, error) {
-			return func() (func() error, error) {
-				_, cancel, err := locker.WithContext(ctx, name)
-				return func() error { cancel(); return nil }, err
-			}, nil
+			return func() (func() error, error) { return waitAnew(locker, name) }, nil
 		}, err
+	}
+}
+
+// waitAnew takes a lock. Of several goroutines that want one, the last may wait for ever though
+// nobody has it: it missed the release. So a wait is begun anew after a second.
+func waitAnew(locker rueidislock.Locker, name string) (func() error, error) {
+	for {
+		held, stop := context.WithCancel(ctx)
+		second := time.AfterFunc(time.Second, stop)
+		_, cancel, err := locker.WithContext(held, name)
+		if second.Stop() {
+			return func() error { cancel(); stop(); return nil }, err
+		}
+		if err == nil {
+			cancel()
+		}
 	}
 }

@@ -17,6 +17,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -41,6 +42,9 @@ final class Driver {
     /** One thread's handle of one name: it waits, and says how to release. */
     interface Lock {
         Release take() throws Exception;
+
+        /** Gives back what the handle itself has of the server. */
+        default void close() {}
     }
 
     /** Makes a handle, which is not measured. */
@@ -102,6 +106,7 @@ final class Driver {
             shares.add(one.get());
         }
         threads.shutdown();
+        locks.forEach(Lock::close);
         String buckets = waits.entrySet().stream()
                 .map(it -> "[" + it.getKey() + "," + it.getValue() + "]")
                 .collect(Collectors.joining(","));
@@ -220,20 +225,37 @@ final class Driver {
             statement.execute("CREATE TABLE IF NOT EXISTS shedlock (name VARCHAR(64) PRIMARY KEY,"
                     + " lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)");
         }
-        return name -> {
-            var database = new JdbcTemplate(new SingleConnectionDataSource(url, true));
-            var provider = new JdbcTemplateLockProvider(JdbcTemplateLockProvider.Configuration.builder()
-                    .withJdbcTemplate(database)
+        return name -> new ShedLock(new SingleConnectionDataSource(url, true), name);
+    }
+
+    /** A row of ShedLock's table, by a connection. */
+    private static final class ShedLock implements Lock {
+        private final SingleConnectionDataSource database;
+        private final LockProvider provider;
+        private final String name;
+
+        ShedLock(SingleConnectionDataSource database, String name) {
+            this.database = database;
+            this.name = name;
+            provider = new JdbcTemplateLockProvider(JdbcTemplateLockProvider.Configuration.builder()
+                    .withJdbcTemplate(new JdbcTemplate(database))
                     .usingDbTime()
                     .build());
-            return () -> {
-                for (; ; Thread.sleep(20)) {
-                    var lock = provider.lock(new LockConfiguration(Instant.now(), name, LEASE, Duration.ZERO));
-                    if (lock.isPresent()) {
-                        return lock.get()::unlock;
-                    }
+        }
+
+        @Override
+        public Release take() throws Exception {
+            for (; ; Thread.sleep(20)) {
+                var lock = provider.lock(new LockConfiguration(Instant.now(), name, LEASE, Duration.ZERO));
+                if (lock.isPresent()) {
+                    return lock.get()::unlock;
                 }
-            };
-        };
+            }
+        }
+
+        @Override
+        public void close() {
+            database.destroy();
+        }
     }
 }

@@ -10,11 +10,19 @@ pub(super) struct Peer {
     pub(super) name: &'static str,
     /// The language of its driver; none is Rust.
     pub(super) language: Option<Language>,
+    /// The scheme of ours beside it, if not the usual one.
+    pub(super) scheme: Option<&'static str>,
     /// Whether it can keep 10,000 locks for longer than its lease; or why not.
     pub(super) keeps: Result<(), &'static str>,
 }
 
 impl Peer {
+    /// What it is called in tables.
+    pub(super) fn label(&self) -> String {
+        let beside = self.scheme.map(|scheme| format!(", beside {scheme}"));
+        format!("{}{}", self.name, beside.unwrap_or_default())
+    }
+
     /// How long it runs before it is measured, in seconds.
     pub(super) fn warm(&self) -> f64 {
         if self.language == Some(Java) { 4.0 } else { 0.5 }
@@ -33,11 +41,13 @@ const fn peer(
     language: Option<Language>,
     keeps: Result<(), &'static str>,
 ) -> Peer {
-    Peer { store, name, language, keeps }
+    Peer { store, name, language, scheme: None, keeps }
 }
 
 /// Ours, on any store.
 pub(super) const OURS: Peer = peer(Store::Redis, "holdline", None, OK);
+
+const SQLX: Peer = peer(Store::Postgres, "sqlx", None, A_CONNECTION);
 
 pub(super) const PEERS: &[Peer] = &[
     peer(Store::Redis, "bare", None, NO_RENEWAL),
@@ -60,5 +70,6 @@ pub(super) const PEERS: &[Peer] = &[
     peer(Store::Zookeeper, "kazoo", Some(Python), OK),
     peer(Store::Zookeeper, "zookeeper-client", None, OK),
     peer(Store::Postgres, "shedlock", Some(Java), NO_RENEWAL),
-    peer(Store::Postgres, "sqlx", None, A_CONNECTION),
+    SQLX,
+    Peer { scheme: Some("advisory"), ..SQLX }, // the same kind of lock
 ];

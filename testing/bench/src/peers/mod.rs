@@ -174,11 +174,17 @@ impl Run<'_> {
     }
 
     fn start(&mut self, peer: &Peer) -> Result<Driver, Failure> {
+        self.drivers.start(peer, &self.server.url())
+    }
+
+    /// Ours, as it stands beside this peer.
+    fn start_ours(&mut self, peer: &Peer) -> Result<Driver, Failure> {
         let mut url = self.server.url();
-        if self.store == Store::Postgres && peer.name == list::OURS.name {
-            url += "?install=yes"; // its tables
+        if self.store == Store::Postgres {
+            let scheme = peer.scheme.unwrap_or("table");
+            url = format!("{url}?install=yes&scheme={scheme}"); // with its tables
         }
-        self.drivers.start(peer, &url)
+        self.drivers.start(&list::OURS, &url)
     }
 
     /// Whether each driver answers.
@@ -186,7 +192,7 @@ impl Run<'_> {
         let mut table = Table::new(format!("{}: drivers", self.store.label()), &["peer", "answer"]);
         for peer in peers {
             let answer = self.start(peer).and_then(|mut it| it.ready()).map(|()| "ready".into());
-            table.row([peer.name.into(), answer.unwrap_or_else(|why| why.to_string()).into()]);
+            table.row([peer.label().into(), answer.unwrap_or_else(|why| why.to_string()).into()]);
         }
         table
     }
@@ -194,9 +200,8 @@ impl Run<'_> {
     /// Rounds of both in turns. The first is to warm up, and longer where programs are compiled
     /// while they run.
     fn rounds(&mut self, peer: &Peer, scenario: &Scenario) -> Result<Vec<Round<Outcome>>, Failure> {
-        let (ours, theirs) =
-            (self.start_all(&list::OURS, scenario), self.start_all(peer, scenario));
-        let (mut ours, mut theirs) = (ours?, theirs?);
+        let mut ours = start_all(scenario, || self.start_ours(peer))?;
+        let mut theirs = start_all(scenario, || self.start(peer))?;
         let pid = self.server.servers[0].pid();
         let seconds = self.common.seconds(scenario.seconds);
         let mut rounds = Vec::new();
@@ -213,14 +218,6 @@ impl Run<'_> {
         }
         rounds.remove(0);
         Ok(rounds)
-    }
-
-    fn start_all(&mut self, peer: &Peer, scenario: &Scenario) -> Result<Vec<Driver>, Failure> {
-        let mut drivers = (0..scenario.processes)
-            .map(|_| self.start(peer))
-            .collect::<Result<Vec<_>, Failure>>()?;
-        drivers.iter_mut().try_for_each(Driver::ready)?;
-        Ok(drivers)
     }
 
     /// 10,000 locks that one process holds and keeps.
@@ -241,13 +238,15 @@ impl Run<'_> {
                 "server's memory each",
             ],
         );
-        for peer in std::iter::once(&&list::OURS).chain(peers) {
-            let held = match peer.keeps {
+        let started = peers.iter().filter(|peer| peer.scheme.is_none());
+        for peer in std::iter::once(&&list::OURS).chain(started) {
+            let start = match peer.keeps {
                 Err(why) => Err(why.into()),
-                Ok(()) => self
-                    .start(peer)
-                    .and_then(|mut it| Held::measure(&mut it, time, self.server.servers[0].pid())),
+                Ok(()) if peer.name == list::OURS.name => self.start_ours(peer),
+                Ok(()) => self.start(peer),
             };
+            let pid = self.server.servers[0].pid();
+            let held = start.and_then(|mut driver| Held::measure(&mut driver, time, pid));
             table.row(match held {
                 Ok(held) => held.row(peer),
                 Err(why) => without(peer, &why, 6),
@@ -264,7 +263,7 @@ impl Run<'_> {
             let mut rounds = Vec::new();
             let mut failed = None;
             for _ in 0..=self.common.rounds().max(5) {
-                match (self.first_of(&list::OURS), self.first_of(peer)) {
+                match (first(|| self.start_ours(peer)), first(|| self.start(peer))) {
                     (Ok(ours), Ok(theirs)) => rounds.push((ours, theirs)),
                     (Err(why), _) | (_, Err(why)) => {
                         failed = Some(why);
@@ -275,7 +274,7 @@ impl Run<'_> {
             table.row(match failed {
                 Some(why) => without(peer, &why, 4),
                 None => vec![
-                    peer.name.into(),
+                    peer.label().into(),
                     Cell::times(rounds[1..].iter().map(|(ours, _)| *ours)).short(),
                     Cell::times(rounds[1..].iter().map(|(_, theirs)| *theirs)).short(),
                     Cell::ratios(rounds[1..].iter().map(|(ours, theirs)| theirs / ours)),
@@ -284,22 +283,34 @@ impl Run<'_> {
         }
         table
     }
+}
 
-    fn first_of(&mut self, peer: &Peer) -> Result<f64, Failure> {
-        let start = std::time::Instant::now();
-        let mut driver = self.start(peer)?;
-        driver.say(&format!("hold hold-{} 1", fresh("first")))?;
-        driver.ready()?;
-        driver.answer()?;
-        Ok(start.elapsed().as_secs_f64())
-    }
+/// The drivers of a scenario, ready.
+fn start_all(
+    scenario: &Scenario,
+    mut start: impl FnMut() -> Result<Driver, Failure>,
+) -> Result<Vec<Driver>, Failure> {
+    let drivers = (0..scenario.processes).map(|_| start()).collect::<Result<Vec<_>, Failure>>();
+    let mut drivers = drivers?;
+    drivers.iter_mut().try_for_each(Driver::ready)?;
+    Ok(drivers)
+}
+
+/// The time until a driver that is started has its first lock.
+fn first(start: impl FnOnce() -> Result<Driver, Failure>) -> Result<f64, Failure> {
+    let began = std::time::Instant::now();
+    let mut driver = start()?;
+    driver.say(&format!("hold hold-{} 1", fresh("first")))?;
+    driver.ready()?;
+    driver.answer()?;
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// A row that says why there are no figures.
 fn without(peer: &Peer, why: &Failure, columns: usize) -> Vec<Cell> {
     let why: String =
         why.to_string().lines().next().unwrap_or_default().chars().take(110).collect();
-    let mut row = vec![peer.name.into(), why.into()];
+    let mut row = vec![peer.label().into(), why.into()];
     row.resize_with(columns, Cell::none);
     row
 }
@@ -320,7 +331,7 @@ fn scenario_row(
     let server = |of: &[&Outcome]| Cell::times(of.iter().map(|it| it.server)).short();
     let shares = |of: &[&Outcome]| Cell::shares(of.iter().map(|it| it.shares)).short();
     vec![
-        peer.name.into(),
+        peer.label().into(),
         scenario.cell(&ours),
         scenario.cell(&theirs),
         Cell::ratios(ahead),

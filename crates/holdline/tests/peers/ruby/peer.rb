@@ -44,7 +44,10 @@ class Run
   private
 
   def migrate(file)
-    ActiveRecord::Base.connection.migration_context.migrate
+    pool = ActiveRecord::Base.connection_pool
+    # Older versions have it in a connection.
+    owner = pool.respond_to?(:migration_context) ? pool : pool.connection
+    owner.migration_context.migrate
   rescue ActiveRecord::ConcurrentMigrationError
     File.delete(file)
     @said << "refused"

@@ -140,3 +140,21 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
     };
     (kind, advice.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_a_group_refuses_is_a_conflict() {
+        let fault = |code, message: &str| {
+            let (message, state) = (message.to_owned(), "HY000".to_owned());
+            Fault::from(ClientError::Server(mysql_async::ServerError { code, message, state }))
+        };
+        let deadlock = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
+        assert!(fault(1180, deadlock).conflict());
+        assert!(fault(3101, "Plugin instructed the server to rollback").conflict());
+        let full = "Got error 28 - 'No space left on device' during COMMIT";
+        assert!(!fault(1180, full).conflict());
+    }
+}
