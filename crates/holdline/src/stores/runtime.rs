@@ -1,17 +1,20 @@
 //! The background runtime of a kind of store, whose sessions or connections must go on while the
-//! program is busy; and work that goes on when its caller has given up.
+//! program is busy; and work that goes on when its callers have given up, or are not polled.
 
 use crate::error::Result;
 use crate::thread;
 use std::future::{Future, pending};
 use std::sync::OnceLock;
-#[cfg(feature = "postgres")]
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+#[cfg(feature = "postgres")]
+use {
+    crate::sync::Mutex,
+    futures_util::future::{BoxFuture, FutureExt, Shared},
+    std::pin::Pin,
+    std::task::{Context, Poll},
+    tokio::task::AbortHandle,
+};
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
 #[derive(Debug)]
@@ -80,5 +83,76 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
         if let Some(work) = self.work.take() {
             self.runtime.spawn(work);
         }
+    }
+}
+
+/// Work that several callers want done, and that is under way once: a task, of which each caller
+/// awaits the outcome. A caller that drops its future, or keeps it and does not poll it, as in a
+/// `select!` whose other branch goes on, holds up nobody.
+#[cfg(feature = "postgres")]
+pub(crate) struct Joint<T>(Mutex<Option<(AbortHandle, Outcome<T>)>>);
+
+#[cfg(feature = "postgres")]
+type Outcome<T> = Shared<BoxFuture<'static, Option<T>>>;
+
+#[cfg(feature = "postgres")]
+impl<T: Clone + Send + Sync + 'static> Joint<T> {
+    pub(crate) fn new() -> Self {
+        Joint(Mutex::new(None))
+    }
+
+    /// Waits for the work that is under way, or begins it. `None` if it panicked.
+    pub(crate) async fn done<F>(
+        &self,
+        runtime: &'static Background,
+        work: impl FnOnce() -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let outcome = {
+            let mut last = self.0.lock();
+            let under_way = last.take_if(|(task, _)| !task.is_finished());
+            let (task, outcome) = under_way.unwrap_or_else(|| {
+                let task = runtime.spawn(work());
+                (task.abort_handle(), task.map(Result::ok).boxed().shared())
+            });
+            *last = Some((task, outcome.clone()));
+            outcome
+        };
+        outcome.await
+    }
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::sync::Semaphore;
+
+    static BACKGROUND: Background = Background::new("joint-test");
+
+    #[tokio::test]
+    async fn work_is_done_once_for_those_that_wait_and_by_none_of_them() {
+        BACKGROUND.start().expect("there are threads");
+        let (joint, ends) = (Joint::new(), Arc::new(Semaphore::new(0)));
+        let count = Arc::new(AtomicU32::new(0));
+        let work = || {
+            let (ends, count) = (Arc::clone(&ends), Arc::clone(&count));
+            async move {
+                let _end = ends.acquire().await;
+                count.fetch_add(1, Ordering::Relaxed) + 1
+            }
+        };
+        let mut kept = Box::pin(joint.done(&BACKGROUND, work));
+        assert!(kept.as_mut().now_or_never().is_none());
+        assert!(joint.done(&BACKGROUND, work).now_or_never().is_none(), "it is dropped");
+        ends.add_permits(1);
+        assert_eq!(joint.done(&BACKGROUND, work).await, Some(1));
+        assert_eq!(kept.await, Some(1));
+        assert_eq!(joint.done(&BACKGROUND, work).await, Some(2), "that was over");
+        let panics = || async { panic!("as it should") };
+        assert_eq!(Joint::<u32>::new().done(&BACKGROUND, panics).await, None);
     }
 }

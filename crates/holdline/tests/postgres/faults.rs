@@ -6,6 +6,8 @@ use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::{Link, Way, soon, until};
 use rustix::process::{Pid, Signal, kill_process};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -28,6 +30,33 @@ async fn a_terminated_connection_is_made_again() {
     server.listened_to().await;
     assert!(raw.leave(&mine).await);
     soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+}
+
+/// Calls that are kept and not polled while they connect, as in a `select!` whose other branch goes
+/// on, hold up no other call, and no renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_not_polled_keep_none_from_connecting() {
+    let Some(server) = private("unpolled", &["fsync=off"]) else { return };
+    for scheme in ["", "&scheme=advisory"] {
+        let client = open(&(server.url() + scheme)).await.expect("opens");
+        let sql = server.sql().await;
+        one::<i64>(&sql, TERMINATE, &[]).await;
+        let mutexes: Vec<_> = (0..20).map(|x| Mutex::new(&client, format!("x{x}"))).collect();
+        let mut kept = Vec::new();
+        // One of them begins when the end of the connection is known.
+        for mutex in &mutexes {
+            let mut call = Box::pin(mutex.try_lock());
+            let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+            if poll.await {
+                kept.push(call);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!kept.is_empty(), "each was answered at once");
+        let other = Mutex::new(&client, "y");
+        let guard = timeout(Duration::from_secs(20), other.lock()).await.expect("no wait for them");
+        guard.expect("works").unlock().await.expect("held");
+    }
 }
 
 /// The reply to an entry is lost, the ticket leaves by another connection, and nothing stays.

@@ -16,7 +16,7 @@ use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, recorded, repeat};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered};
-use crate::stores::runtime::Finished;
+use crate::stores::runtime::{Finished, Joint};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
@@ -32,8 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Connection {
     pub(super) address: Arc<Address>,
     slot: Arc<Mutex<Slot>>,
-    /// Held by the call that connects; the others wait for it, and for its result.
-    connecting: tokio::sync::Mutex<Connecting>,
+    connecting: Joint<Result<(), Fault>>,
     /// The tickets whose calls to take a place have been sent and not been answered.
     pub(super) in_flight: Arc<InFlight>,
 }
@@ -43,27 +42,16 @@ struct Slot {
     session: Option<Arc<Session>>,
     /// Since when calls have gone without a reply.
     silent: Option<Time>,
-}
-
-/// The state of connecting.
-#[derive(Default)]
-struct Connecting {
-    /// The number of failures in a row.
+    /// The number of failures to connect in a row.
     failures: u32,
-    /// The last failure, and its time.
-    fault: Option<(Time, Fault)>,
-    /// The time of the next attempt at the earliest.
+    /// The time of the next attempt to connect at the earliest.
     not_before: Time,
 }
 
 impl Connection {
     pub(super) fn new(address: Arc<Address>) -> Self {
-        Connection {
-            address,
-            slot: Arc::default(),
-            connecting: tokio::sync::Mutex::default(),
-            in_flight: Arc::default(),
-        }
+        let (slot, in_flight) = (Arc::default(), Arc::default());
+        Connection { address, slot, connecting: Joint::new(), in_flight }
     }
 
     /// Runs one statement, which has its parameters in it and may be [repeated](repeat): one round
@@ -120,75 +108,79 @@ impl Connection {
         }
     }
 
-    /// The present connection, unless it is silent; or a new one.
+    /// The present connection, unless it is silent; or a new one, made once for all calls that wait
+    /// for one. After a failure the next attempt backs off, however many calls there are; the calls
+    /// that waited for a failed attempt share its error.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
-        match self.usable() {
-            Some(session) => Ok(session),
-            None => Box::pin(self.connect()).await, // rare, and large
-        }
-    }
-
-    /// A new connection, made once for all calls that wait for one. After a failure the next
-    /// attempt backs off, however many calls there are; the calls that waited for a failed attempt
-    /// share its error.
-    async fn connect(&self) -> Result<Arc<Session>, Fault> {
-        let asked = clock::now();
-        let mut connecting = self.connecting.lock().await;
         if let Some(session) = self.usable() {
-            return Ok(session); // made by another call in the meantime
+            return Ok(session);
         }
-        if let Some((at, fault)) = &connecting.fault
-            && *at > asked
-        {
-            return Err(fault.clone());
-        }
-        clock::sleep_until(connecting.not_before).await;
-        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-        let pause = backoff.pause(connecting.failures, fastrand::u64(..));
-        // Also if this future is dropped before it is done.
-        connecting.not_before = clock::now().after(pause);
-        match self.connect_once().await.map_err(Fault::unsent) {
-            Ok(session) => {
-                *connecting = Connecting::default();
-                Ok(session)
-            }
-            Err(fault) => {
-                let now = clock::now();
-                let failures = connecting.failures.saturating_add(1);
-                let fault_then = Some((now, fault.clone()));
-                *connecting =
-                    Connecting { failures, fault: fault_then, not_before: now.after(pause) };
-                Err(fault)
-            }
-        }
-    }
-
-    async fn connect_once(&self) -> Result<Arc<Session>, Fault> {
-        let session = Session::open(&self.address, Box::new(|_| {})).await?;
-        let (client, address) = (&session.client, &self.address);
-        match address.scheme {
-            Scheme::Table => schema::check(client, address).await?,
-            Scheme::Shedlock => shedlock::check(client, address).await?,
-            Scheme::Advisory(_) | Scheme::Row => {} // it only looks
-        }
-        let session = Arc::new(session);
-        *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
-        crate::metrics::connected("postgres");
-        Ok(session)
+        let runtime = session::runtime().map_err(Fault::from)?;
+        let attempt = || connect(Arc::clone(&self.address), Arc::clone(&self.slot));
+        let gone = || Fault::Unsent("it was closed at once".to_owned());
+        self.connecting.done(runtime, attempt).await.unwrap_or_else(|| Err(gone()))?;
+        self.usable().ok_or_else(gone)
     }
 
     fn usable(&self) -> Option<Arc<Session>> {
-        let mut slot = self.slot.lock();
-        let silent = slot.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE);
-        if silent || slot.session.as_ref().is_some_and(|session| session.is_over()) {
-            *slot = Slot::default();
-        }
-        slot.session.clone()
+        self.slot.lock().usable()
     }
 
     /// Closes a connection to new calls. Calls that wait for a reply over it may still get one.
     pub(super) fn discard(&self, session: &Arc<Session>) {
-        in_slot(&self.slot, session, |slot| *slot = Slot::default());
+        in_slot(&self.slot, session, Slot::clear);
+    }
+}
+
+/// Puts a new connection into the slot, unless there is one by now.
+async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fault> {
+    let not_before = {
+        let mut slot = slot.lock();
+        if slot.usable().is_some() {
+            return Ok(());
+        }
+        slot.not_before
+    };
+    clock::sleep_until(not_before).await;
+    let limit = clock::now().after(address.timeout);
+    let opened = answered(limit, open(&address)).await.map_err(Fault::unsent);
+    let mut slot = slot.lock();
+    let session = match opened {
+        Ok(session) => Arc::new(session),
+        Err(fault) => {
+            let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+            let pause = backoff.pause(slot.failures, fastrand::u64(..));
+            slot.failures = slot.failures.saturating_add(1);
+            slot.not_before = clock::now().after(pause);
+            return Err(fault);
+        }
+    };
+    *slot = Slot { session: Some(session), ..Slot::default() };
+    crate::metrics::connected("postgres");
+    Ok(())
+}
+
+async fn open(address: &Address) -> Result<Session, Fault> {
+    let session = Session::open(address, Box::new(|_| {})).await?;
+    match address.scheme {
+        Scheme::Table => schema::check(&session.client, address).await?,
+        Scheme::Shedlock => shedlock::check(&session.client, address).await?,
+        Scheme::Advisory(_) | Scheme::Row => {} // it only looks
+    }
+    Ok(session)
+}
+
+impl Slot {
+    fn usable(&mut self) -> Option<Arc<Session>> {
+        let silent = self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE);
+        if silent || self.session.as_ref().is_some_and(|session| session.is_over()) {
+            self.clear();
+        }
+        self.session.clone()
+    }
+
+    fn clear(&mut self) {
+        (self.session, self.silent) = (None, None);
     }
 }
 

@@ -2,10 +2,11 @@
 //! locks, never reconnected. What a connection held is gone when it ends.
 
 use super::address::Address;
-use super::session::Session;
+use super::session::{self, Session};
 use super::sessions::prepare;
 use crate::clock;
 use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,10 +15,11 @@ pub(super) struct Pool {
     address: Arc<Address>,
     /// The most locks on each connection.
     each: usize,
-    conns: Mutex<Vec<Arc<Conn>>>,
-    /// Held by the claim that opens a connection.
-    opening: tokio::sync::Mutex<()>,
+    conns: Conns,
+    opening: Joint<Result<(), Fault>>,
 }
+
+type Conns = Arc<Mutex<Vec<Arc<Conn>>>>;
 
 /// One connection.
 pub(super) struct Conn {
@@ -37,35 +39,43 @@ pub(super) struct Claim {
 
 impl Pool {
     pub(super) fn new(address: Arc<Address>, each: usize) -> Self {
-        Pool { address, each, conns: Mutex::default(), opening: tokio::sync::Mutex::default() }
+        Pool { address, each, conns: Conns::default(), opening: Joint::new() }
     }
 
-    /// A place for a lock, on a new connection if need be. There are no more connections than the
-    /// locks that there may be need.
+    /// A place for a lock, on a new connection if need be. Connections are opened one after the
+    /// other, so that there are no more than the locks need.
     pub(super) async fn claim(&self) -> Result<Claim, Fault> {
-        if let Some(claim) = self.free() {
-            return Ok(claim);
+        let runtime = session::runtime().map_err(Fault::from)?;
+        loop {
+            if let Some(conn) = free(&self.conns, self.each) {
+                return Ok(Claim { conn, may_hold: false });
+            }
+            let opening = || open(Arc::clone(&self.address), Arc::clone(&self.conns), self.each);
+            let gone = || Err(Fault::Unsent("it was closed at once".to_owned()));
+            self.opening.done(runtime, opening).await.unwrap_or_else(gone)?;
         }
-        let _opening = self.opening.lock().await;
-        if let Some(claim) = self.free() {
-            return Ok(claim);
-        }
-        let session = Session::open(&self.address, Box::new(|_| {})).await?;
-        let limit = clock::now().after(self.address.timeout);
-        let version = answered(limit, prepare(&session.client, &self.address)).await?;
-        let conn = Arc::new(Conn { session, version, longest: AtomicU64::new(0) });
-        self.conns.lock().push(Arc::clone(&conn));
-        Ok(Claim { conn, may_hold: false })
     }
+}
 
-    fn free(&self) -> Option<Claim> {
-        let mut conns = self.conns.lock();
-        conns.retain(|conn| !conn.session.is_over());
-        // Besides this list only claims have it, one for each lock.
-        let free = |conn: &&Arc<Conn>| Arc::strong_count(conn) <= self.each;
-        let conn = Arc::clone(conns.iter().find(free)?);
-        Some(Claim { conn, may_hold: false })
+/// A connection that has room for one more lock.
+fn free(conns: &Conns, each: usize) -> Option<Arc<Conn>> {
+    let mut conns = conns.lock();
+    conns.retain(|conn| !conn.session.is_over());
+    // Besides this list only claims have it, one for each lock.
+    let free = |conn: &&Arc<Conn>| Arc::strong_count(conn) <= each;
+    conns.iter().find(free).cloned()
+}
+
+/// Adds a connection, unless one has room by now.
+async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fault> {
+    if free(&conns, each).is_some() {
+        return Ok(());
     }
+    let session = Session::open(&address, Box::new(|_| {})).await?;
+    let limit = clock::now().after(address.timeout);
+    let version = answered(limit, prepare(&session.client, &address)).await?;
+    conns.lock().push(Arc::new(Conn { session, version, longest: AtomicU64::new(0) }));
+    Ok(())
 }
 
 impl Drop for Pool {
