@@ -58,6 +58,13 @@ async fn whether_a_lock_was_broken_is_not_guessed() {
     }
 }
 
+/// Loses the reply to the next request. What the one before it has published may still be on its
+/// way over the connection: an answer that comes behind it is waited for first.
+async fn lose_next_reply(link: &Link, client: &Client) {
+    client.inspect("x").await.expect("connected");
+    link.lose_next_reply();
+}
+
 /// The lock's own request was answered at the second try, so it is given up with care; and that
 /// answer is lost, too.
 #[tokio::test]
@@ -67,10 +74,10 @@ async fn whether_a_lock_was_released_is_not_guessed() {
         let (link, over, direct) = clients(&server, options).await;
         let lock = Mutex::new(&over, "x");
         lock.lock().await.expect("works").unlock().await.expect("held"); // it knows the scripts
-        link.lose_next_reply();
+        lose_next_reply(&link, &over).await;
         let guard = lock.lock().await.expect("asked again");
         assert_eq!(link.replies_to_lose(), 0);
-        link.lose_next_reply();
+        lose_next_reply(&link, &over).await;
         let error = guard.unlock().await.expect_err("nobody knows");
         assert_eq!((error.kind(), link.replies_to_lose()), (ErrorKind::Unknown, 0), "{error}");
         over.settle().await;
@@ -112,7 +119,7 @@ async fn whether_a_lock_in_a_cluster_was_released_is_not_guessed() {
             node.query::<u64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) > 0
         };
         let link = &links[nodes.iter().position(has_it).expect("somebody has the key")];
-        link.lose_next_reply();
+        lose_next_reply(link, &client).await;
         let error = guard.unlock().await.expect_err("nobody knows");
         assert_eq!((error.kind(), link.replies_to_lose()), (ErrorKind::Unknown, 0), "{error}");
         client.settle().await;

@@ -4,6 +4,7 @@ use crate::children::{Puppet, alone, enter, fresh, name, together};
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
 use holdline::{Client, ErrorKind, Mutex, clock};
+use holdline_testkit::until;
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -251,7 +252,12 @@ async fn a_log_that_was_removed_in_use_is_named() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("-wal was removed; end all programs"), "{error}");
     drop(one);
-    let next = File::open(&file).unwrap();
-    let standing = enter(&next, &name("job"), &fresh(), Enter::Try).await;
+    let mut next = None;
+    until("the one that used it is closed", async || {
+        next = File::open(&file).ok();
+        next.is_some()
+    })
+    .await;
+    let standing = enter(&next.unwrap(), &name("job"), &fresh(), Enter::Try).await;
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
