@@ -78,7 +78,7 @@ pub(super) const WHOLE: Plan = Plan {
         CLIPPY,
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
-        step("tests, side by side", Beside(LANES)),
+        step("side by side", Beside(LANES)),
         step("other tests", OtherTests),
         step(
             "documentation",
@@ -93,8 +93,6 @@ pub(super) const WHOLE: Plan = Plan {
         DENY,
         CRATES,
         PACKAGING,
-        PACKAGES,
-        SIMULATION,
     ],
 };
 
@@ -115,13 +113,14 @@ const DOCS_RS: &[&str] = &[
 const NIGHTLY_DOCS: &[(&str, &str)] =
     &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
 
-/// The longest tests, which wait for most of their time: lanes that run side by side, and take
-/// about as long. The first keeps the processors busy, the second the servers. What stands in no
-/// lane runs afterwards.
+/// The longest steps: lanes that run side by side, and take about as long. Most of these tests wait
+/// for most of their time, and leave the processors to what is compiled beside them. Tests that
+/// stand in no lane run afterwards.
 const LANES: &[&[Step]] = &[
     &[
         step("conformance", Tests(&["--test", "conformance"])),
         step("fault runs", Tests(&["--test", "faults"])),
+        SIMULATION,
     ],
     &[
         step("mysql", Tests(&["--test", "mysql"])),
@@ -131,6 +130,7 @@ const LANES: &[&[Step]] = &[
         step("sqlite", Tests(&["--test", "sqlite"])),
         step("quorum", Tests(&["--test", "quorum"])),
         step("postgres", Tests(&["--test", "postgres"])),
+        PACKAGES,
     ],
 ];
 
