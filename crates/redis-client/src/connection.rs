@@ -1,9 +1,9 @@
 //! The connection for commands: one, shared by all calls of a store, made when it is first needed
 //! and again when it breaks.
 //!
-//! It lives on the runtime of the call that made it. Every call has a time limit, connecting
-//! included. A connection on which a call has had no reply for a second is closed too: it may be
-//! cut without either end noticing.
+//! It lives on the runtime of the call for which it was made. Every call has a time limit,
+//! connecting included. A connection on which a call has had no reply for a second is closed too:
+//! it may be cut without either end noticing.
 
 use crate::config::Config;
 use crate::connect::{self, Conn};
@@ -13,10 +13,9 @@ use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use redis::{Cmd, Value};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -30,43 +29,39 @@ pub struct Connection {
     config: Arc<Config>,
     /// The channel that its connection subscribes to, or empty.
     reply_order_channel: String,
-    slot: Mutex<Slot>,
-    /// Held by the call that connects; the others wait for it, and for its result.
-    connecting: tokio::sync::Mutex<Connecting>,
-    /// How many attempts to connect have failed.
-    attempts: AtomicU64,
+    slot: Arc<Mutex<Slot>>,
 }
 
-/// The state of connecting.
+/// The present connection, or the attempt to make one.
 #[derive(Default)]
-struct Connecting {
+struct Slot {
+    conn: Option<Conn>,
+    /// The last attempt, until it ends.
     attempt: Option<Attempt>,
-    /// The number of failures in a row.
+    /// The number of the last attempt, and of the connection that it made.
+    number: u64,
+    /// Since when calls have gone without a reply.
+    silent: Option<Time>,
+    /// The number of attempts in a row that failed.
     failures: u32,
-    /// The last failure.
-    fault: Option<Fault>,
     /// The time of the next attempt at the earliest.
     not_before: Time,
 }
 
-/// An attempt to connect: a task, so that it outlives a call whose time is over. Otherwise
-/// renewals, which have little time each, might never get a connection.
+/// An attempt to connect: a task, so that it goes on whatever becomes of the calls that wait for
+/// it. Otherwise renewals, which have little time each, might never get a connection, and a call
+/// that is not polled would keep the others from one.
 struct Attempt {
-    task: JoinHandle<Result<Conn, Fault>>,
+    outcome: watch::Receiver<Outcome>,
     /// When it ends, unless its runtime stands still.
     until: Time,
 }
 
-#[derive(Default)]
-struct Slot {
-    conn: Option<Conn>,
-    /// The number of connections made so far.
-    number: u64,
-    /// Since when calls have gone without a reply.
-    silent: Option<Time>,
-}
+/// The outcome of an attempt, once it has ended.
+type Outcome = Option<Result<Found, Fault>>;
 
 /// A connection and its number.
+#[derive(Clone)]
 struct Found {
     conn: Conn,
     number: u64,
@@ -111,22 +106,12 @@ impl Connection {
     /// is empty: if a script publishes there first, the server writes its reply last, after the
     /// messages that the script publishes to others.
     pub fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
-        Connection {
-            config,
-            reply_order_channel,
-            slot: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-            attempts: AtomicU64::new(0),
-        }
+        Connection { config, reply_order_channel, slot: Arc::default() }
     }
 
     /// The channel that its connection subscribes to, or empty.
     pub fn reply_order_channel(&self) -> &str {
         &self.reply_order_channel
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock()
     }
 
     /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
@@ -182,101 +167,106 @@ impl Connection {
         reply
     }
 
-    /// The present connection, unless it is silent; or a new one.
+    /// The present connection, or a new one, made once for all calls that wait for one.
     async fn conn(&self) -> Result<Found, Fault> {
-        match self.usable() {
-            Some(found) => Ok(found),
-            None => Box::pin(self.connect()).await, // rare, and large
+        match self.found_or_attempt() {
+            Ok(found) => Ok(found),
+            Err(attempt) => Box::pin(ended(attempt)).await, // rare, and large
         }
     }
 
-    /// A new connection, made once for all calls that wait for one. After a failure the next
-    /// attempt backs off, however many calls there are; the calls that waited for a failed attempt
-    /// share its error.
-    async fn connect(&self) -> Result<Found, Fault> {
-        let attempts = self.attempts.load(Ordering::Relaxed);
-        let mut connecting = self.connecting.lock().await;
-        if let Some(found) = self.usable() {
-            return Ok(found); // made by another call in the meantime
+    /// The present connection; or else the attempt under way, or a new one.
+    fn found_or_attempt(&self) -> Result<Found, watch::Receiver<Outcome>> {
+        let mut slot = self.slot.lock();
+        if let Some(found) = slot.usable() {
+            return Ok(found);
         }
-        if let Some(fault) = &connecting.fault
-            && self.attempts.load(Ordering::Relaxed) != attempts
-        {
-            return Err(fault.copy());
+        if let Some(attempt) = slot.attempt.as_ref().filter(|attempt| attempt.goes_on()) {
+            return Err(attempt.outcome.clone());
         }
-        let outcome = self.attempt(&mut connecting).await;
-        connecting.attempt = None;
-        match outcome {
-            Ok(conn) => {
-                *connecting = Connecting::default();
-                let mut slot = self.slot();
-                slot.number += 1;
-                slot.silent = None;
-                slot.conn = Some(conn.clone());
-                (self.config.connected)();
-                Ok(Found { conn, number: slot.number })
-            }
-            Err(fault) => {
-                let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-                let pause = backoff.pause(connecting.failures, fastrand::u64(..));
-                connecting.not_before = clock::now().after(pause);
-                connecting.failures = connecting.failures.saturating_add(1);
-                connecting.fault = Some(fault.copy());
-                self.attempts.fetch_add(1, Ordering::Relaxed);
-                Err(fault)
-            }
-        }
+        let attempt = self.begin(&mut slot);
+        Err(slot.attempt.insert(attempt).outcome.clone())
     }
 
-    /// Waits for the attempt under way, or for a new one, which begins when its time has come.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves the attempt under way.
-    async fn attempt(&self, connecting: &mut Connecting) -> Result<Conn, Fault> {
-        let stands_still =
-            |attempt: &Attempt| !attempt.task.is_finished() && attempt.until < clock::now();
-        let under_way = connecting.attempt.take().filter(|attempt| !stands_still(attempt));
-        if under_way.is_none() {
-            clock::sleep_until(connecting.not_before).await;
-        }
-        let attempt = connecting.attempt.insert(under_way.unwrap_or_else(|| self.begin()));
-        // It is gone if its runtime is.
-        (&mut attempt.task).await.unwrap_or_else(|_| Err(broken(true)))
-    }
-
-    fn begin(&self) -> Attempt {
+    /// Begins an attempt, which connects when its time has come. After a failure that is later,
+    /// however many calls there are.
+    fn begin(&self, slot: &mut Slot) -> Attempt {
         let (config, channel) = (Arc::clone(&self.config), self.reply_order_channel.clone());
-        let until = clock::now().after(config.timeout);
-        let task = tokio::spawn(async move {
+        let shared = Arc::clone(&self.slot);
+        let (outcome, receiver) = watch::channel(None);
+        slot.number += 1;
+        let (number, not_before) = (slot.number, slot.not_before);
+        let until = clock::now().max(not_before).after(config.timeout);
+        tokio::spawn(async move {
+            clock::sleep_until(not_before).await;
             let made = within(until, pin!(connect::commands(&config, &channel))).await;
-            made.unwrap_or(Err(Fault::Silence))
+            let made = made.unwrap_or(Err(Fault::Silence)).map(|conn| Found { conn, number });
+            if made.is_ok() {
+                (config.connected)();
+            }
+            shared.lock().end_attempt(number, &made);
+            outcome.send_replace(Some(made));
         });
-        Attempt { task, until }
-    }
-
-    fn usable(&self) -> Option<Found> {
-        let mut slot = self.slot();
-        if slot.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
-            slot.conn = None;
-            slot.silent = None;
-        }
-        let number = slot.number;
-        slot.conn.clone().map(|conn| Found { conn, number })
+        Attempt { outcome: receiver, until }
     }
 
     /// Closes the present connection, whose replies cannot be trusted.
     pub fn close_current(&self) {
-        let number = self.slot().number;
+        let number = self.slot.lock().number;
         self.discard(number);
     }
 
     /// Closes a connection to new calls; calls that wait for a reply over it may still get one.
     fn discard(&self, number: u64) {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         if slot.number == number {
             slot.conn = None;
             slot.silent = None;
+        }
+    }
+}
+
+impl Attempt {
+    /// Whether its runtime is there, and does not stand still.
+    fn goes_on(&self) -> bool {
+        self.outcome.has_changed().is_ok() && clock::now() <= self.until
+    }
+}
+
+/// The outcome of an attempt, when it has ended. The calls that wait for one that fails share its
+/// error.
+async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
+    match attempt.wait_for(Option::is_some).await.as_deref() {
+        Ok(Some(Ok(found))) => Ok(found.clone()),
+        Ok(Some(Err(fault))) => Err(fault.copy()),
+        Ok(None) | Err(_) => Err(broken(true)), // it is gone with its runtime
+    }
+}
+
+impl Slot {
+    /// The present connection, unless it is silent.
+    fn usable(&mut self) -> Option<Found> {
+        if self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
+            self.conn = None;
+            self.silent = None;
+        }
+        self.conn.clone().map(|conn| Found { conn, number: self.number })
+    }
+
+    /// Keeps the connection that an attempt made, or notes its failure; unless another attempt has
+    /// replaced it.
+    fn end_attempt(&mut self, number: u64, made: &Result<Found, Fault>) {
+        if self.number != number {
+            return;
+        }
+        self.attempt = None;
+        if let Ok(found) = made {
+            *self = Slot { conn: Some(found.conn.clone()), number, ..Slot::default() };
+        } else {
+            let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+            let pause = backoff.pause(self.failures, fastrand::u64(..));
+            self.not_before = clock::now().after(pause);
+            self.failures = self.failures.saturating_add(1);
         }
     }
 }
@@ -322,7 +312,7 @@ struct CallInFlight<'a> {
 
 impl Drop for CallInFlight<'_> {
     fn drop(&mut self) {
-        let mut slot = self.connection.slot();
+        let mut slot = self.connection.slot.lock();
         if slot.number != self.number {
             return;
         }

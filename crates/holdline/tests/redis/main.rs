@@ -15,6 +15,7 @@ mod line;
 mod link;
 mod outage;
 mod redisson;
+mod runtimes;
 mod schemes;
 mod speed;
 mod stopped;

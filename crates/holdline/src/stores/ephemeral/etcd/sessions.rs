@@ -9,6 +9,7 @@ use holdline_etcd_client::{Cluster, Lease};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The leases of this process, each with the time since when it is not used.
 #[derive(Debug, Default)]
@@ -98,6 +99,25 @@ impl Shared {
         if let Some(session) = self.sessions.living(seconds, &self.cluster) {
             return Ok(session);
         }
+        let (shared, prefix) = (Arc::clone(self), prefix.to_vec());
+        let (mut reply, answer) = oneshot::channel();
+        // A task, so that a call that is not polled keeps no turn; nor does one that is dropped.
+        BACKGROUND.spawn(async move {
+            tokio::select! {
+                session = shared.granted(seconds, &prefix, limit) => drop(reply.send(session)),
+                () = reply.closed() => {}
+            }
+        });
+        answer.await.expect("the runtime goes on as long as the process")
+    }
+
+    /// As [`session`](Self::session), once those who have asked before have theirs.
+    async fn granted(
+        self: &Arc<Self>,
+        seconds: u64,
+        prefix: &[u8],
+        limit: Duration,
+    ) -> Result<Arc<Session>> {
         let _turn = self.granting.lock().await;
         for _ in 0..TRIES {
             if let Some(session) = self.sessions.living(seconds, &self.cluster) {

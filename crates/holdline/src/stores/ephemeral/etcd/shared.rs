@@ -28,7 +28,8 @@ pub(super) struct Shared {
     pub(super) cluster: Arc<Cluster>,
     pub(super) watcher: Arc<Watcher>,
     pub(super) sessions: Sessions,
-    /// Leases are granted one at a time, or there would be many at the start.
+    /// Leases are granted one at a time, or there would be many at the start. Only tasks wait for
+    /// it or hold it.
     pub(super) granting: tokio::sync::Mutex<()>,
     pub(super) table: Table<KeyEntry>,
     pub(super) departures: Departures,
