@@ -11,9 +11,9 @@
 //! earlier owner of a key had was granted before: either that one had left when this epoch began;
 //! or this member joined when that one had looked for the last time. What comes and goes between
 //! two looks has not claimed anything, as it had to wait for longer than they are apart. The
-//! exception is a member that was alone when it joined, which does not wait: its first epoch is its
-//! place's token, lower than those of all that join later; and it waits before it claims in
-//! another.
+//! exception is a member that was alone when it joined, which does not wait: its first epoch was
+//! granted before a look that shows nobody else, so it is lower than those of all that join later;
+//! and it waits before it claims in another, which may be higher than theirs.
 
 use super::members::Members;
 use crate::store::TicketId;
@@ -180,5 +180,79 @@ impl Looking {
         }
         (self.base, self.needs_token) = (Some(look), true);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const STALE_AFTER: Duration = Duration::from_millis(400);
+    const QUICK: u64 = 1;
+    const BRIEF: u64 = 2;
+    const SLOW: u64 = 3;
+
+    fn at(ms: u64) -> Time {
+        Time(ms * 1_000_000)
+    }
+
+    /// Members whose places have their numbers as tokens.
+    fn members(numbers: &[u64]) -> Members {
+        let place = |id: &u64| (TicketId((*id).into()), *id, Arc::from(format!("server-{id}")));
+        Members::from_places(numbers.iter().map(place))
+    }
+
+    fn look(ms: u64, numbers: &[u64]) -> Look {
+        Look { sent: at(ms), members: members(numbers) }
+    }
+
+    /// A look that shows these members, and is relied on if it can be. A token that must come first
+    /// is this one.
+    fn look_at(claims: &mut Claims, ms: u64, numbers: &[u64], token: u64) {
+        let mut looking = claims.start_looking(at(ms));
+        for _ in 0..3 {
+            if looking.step(at(ms)) == Step::TakeToken {
+                looking.token_taken(token);
+            } else if let Some((look, epoch)) = looking.looked(at(ms), members(numbers), at(ms)) {
+                claims.rely_on(look, epoch, at(ms));
+                return;
+            }
+        }
+        panic!("no look can be relied on");
+    }
+
+    /// The epoch in which a member claims all keys that are its own among these members.
+    fn epoch_of(claims: &Claims, ms: u64) -> Option<u64> {
+        let mut owners = (0..100).map(|key: u64| claims.owner(key << 57, at(ms)));
+        owners.find_map(|owner| if let Owner::Me(epoch) = owner { Some(epoch) } else { None })
+    }
+
+    /// A member that is slow to join looks at a line in which nobody is yet. Another joins alone,
+    /// sees a third come and go, and leaves before the slow one looks again: which is alone then,
+    /// misses nobody, and claims in the epoch of its place. The quick one's second epoch is higher.
+    #[test]
+    fn a_member_that_was_alone_waits_before_its_second_epoch() {
+        let mut slow = Claims::new(TicketId(SLOW.into()), STALE_AFTER, look(0, &[]), SLOW);
+
+        let mut quick = Claims::new(TicketId(QUICK.into()), STALE_AFTER, look(1, &[]), QUICK);
+        look_at(&mut quick, 10, &[QUICK], 0);
+        quick.joined(at(5), at(10));
+        assert_eq!(epoch_of(&quick, 10), Some(QUICK), "a member that is alone need not wait");
+        look_at(&mut quick, 50, &[QUICK, BRIEF], 0);
+        look_at(&mut quick, 100, &[QUICK, SLOW], 4);
+        look_at(&mut quick, 300, &[QUICK, SLOW], 0);
+        assert_eq!(quick.epoch(), 4);
+        let claims = (100..700).find(|ms| epoch_of(&quick, *ms).is_some());
+        // It has had its place since 5; looks are relied on for 400; 6 are for clocks.
+        assert_eq!(claims, Some(411));
+
+        // It may have left just before, or just after it claimed.
+        for (ms, epoch) in [(399, SLOW), (411, 5)] {
+            look_at(&mut slow, ms, &[SLOW], 5);
+            slow.joined(at(90), at(ms));
+            assert_eq!(epoch_of(&slow, ms), Some(epoch));
+            slow = Claims::new(TicketId(SLOW.into()), STALE_AFTER, look(0, &[]), SLOW);
+        }
     }
 }
