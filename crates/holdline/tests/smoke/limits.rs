@@ -72,3 +72,49 @@ async fn a_look_at_a_group_that_became_stale() {
     assert!(!owned.is_valid(), "it was lost, and is owned again");
     drop(other);
 }
+
+/// A look at a group whose future is kept and not polled, as in a `select!` whose other branch goes
+/// on, holds up the other tasks of its process for half of the time of a look; and what it saw is
+/// not relied on when it goes on later (G27).
+#[tokio::test(flavor = "current_thread")]
+async fn a_look_at_a_group_that_is_not_polled() {
+    let stale_after = Duration::from_secs(1);
+    let chaos = Chaos::new(memory().await.store().clone());
+    let group = || Group::new(&chaos.client(), "g").stale_after(stale_after);
+    let member = group().join("one:1").await.expect("memory works");
+    let leaving = group().join("two:2").await.expect("memory works");
+    assert_eq!(member.members().await.expect("works").len(), 2);
+
+    // Its reply is there, and it has yet to read it.
+    tokio::time::sleep(stale_after / 4).await;
+    chaos.calls(Op::Snapshot, 0, 1, Fault::Stutter(1));
+    let mut kept = Box::pin(member.members());
+    assert!((&mut kept).now_or_never().is_none());
+    assert!((&mut kept).now_or_never().is_none());
+    leaving.leave().await.expect("works");
+
+    tokio::time::sleep(stale_after / 4).await;
+    let looked = tokio::time::timeout(stale_after * 5, member.members()).await;
+    let seen = looked.expect("the other look holds it up").expect("works");
+    assert_eq!(seen.len(), 1);
+    let epoch = member.token();
+    assert_eq!(kept.await.expect("works").len(), 1, "an earlier look is relied on");
+    assert_eq!(member.token(), epoch);
+}
+
+/// A task that needs a look waits for the one that another task has begun.
+#[tokio::test(flavor = "current_thread")]
+async fn two_tasks_after_a_look_at_a_group_became_stale() {
+    let stale_after = Duration::from_secs(1);
+    let chaos = Chaos::new(memory().await.store().clone());
+    let group = Group::new(&chaos.client(), "g").stale_after(stale_after);
+    let member = group.join("one:1").await.expect("memory works");
+    tokio::time::sleep(stale_after).await;
+    let looks = chaos.count(Op::Snapshot);
+    chaos.calls(Op::Snapshot, 0, 1, Fault::Delay(Duration::from_millis(20)));
+    let (one, two) = tokio::join!(member.route("a"), member.route("b"));
+    assert!(matches!(one.expect("the store answers"), Route::Mine(_)));
+    assert!(matches!(two.expect("the store answers"), Route::Mine(_)));
+    // One, and another after the new token that the first asks for.
+    assert_eq!(chaos.count(Op::Snapshot) - looks, 2, "each task has looked");
+}

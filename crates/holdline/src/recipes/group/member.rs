@@ -12,8 +12,10 @@ use crate::names::Name;
 use crate::options::{OnLoss, Options, Wait};
 use crate::recipes::{acquire, expect_acquired};
 use crate::sync::Mutex;
+use holdline_kernel::Time;
 use std::fmt;
 use std::future::Future;
+use tokio::sync::Notify;
 
 /// A membership of a group. Dropping it leaves the group in the background;
 /// [`leave`](Member::leave) says how that went.
@@ -26,9 +28,9 @@ pub struct Member {
     capacity: u32,
     address: String,
     guard: Guard,
-    /// One task looks at a time, for all.
-    looking: tokio::sync::Mutex<()>,
     state: Mutex<State>,
+    /// Tells of the end of a turn.
+    turn_ended: Notify,
     locks: LocalLocks,
 }
 
@@ -37,6 +39,18 @@ struct State {
     claims: Claims,
     /// Why the last look came to nothing.
     failure: Option<(ErrorKind, String)>,
+    /// The number of the last turn.
+    turn: u64,
+    /// When the turn is over at the latest; in the past if there is none.
+    turn_ends: Time,
+}
+
+/// A task's turn to look, for all. It ends when it is dropped, or by its time: its task may have
+/// stopped to poll it. Once another has had a turn, what comes of this one is not relied on.
+struct Turn<'a> {
+    member: &'a Member,
+    number: u64,
+    ends: Time,
 }
 
 /// The member that a key belongs to.
@@ -80,11 +94,11 @@ impl Member {
             capacity,
             address,
             guard,
-            looking: tokio::sync::Mutex::default(),
-            state: Mutex::new(State { claims, failure: None }),
+            state: Mutex::new(State { claims, failure: None, turn: 0, turn_ends: Time(0) }),
+            turn_ended: Notify::new(),
             locks: LocalLocks::default(),
         };
-        member.look().await?;
+        member.look(0).await?;
         let from = member.state.lock().claims.joined(granted, clock::now());
         while clock::now() < from && member.guard.is_valid() {
             let next = member.state.lock().claims.next_look().min(from);
@@ -219,29 +233,20 @@ impl Member {
     /// Looks at the members if it is time to, but does not wait for another task that does, as long
     /// as what is known can be relied on: a store that is slow holds up one request, not all.
     async fn refresh_soon(&self) {
-        let (is_due, is_known) = {
+        let others_do = {
             let (now, state) = (clock::now(), self.state.lock());
-            (now >= state.claims.next_look(), now < state.claims.until())
+            now < state.turn_ends && now < state.claims.until()
         };
-        if is_due && (!is_known || self.looking.try_lock().is_ok()) {
+        if !others_do {
             self.refresh().await;
         }
     }
 
     /// Looks at the members, if it is time to. What comes of it is seen in the state.
     async fn refresh(&self) {
-        let is_due = || clock::now() >= self.state.lock().claims.next_look();
-        if !is_due() {
-            return;
-        }
-        let _one = self.looking.lock().await;
-        if !is_due() {
-            return; // another task has looked meanwhile
-        }
-        // Half of the time that a look is relied on: a second one can be made if it fails.
-        let limit = clock::now().after(self.group.stale_after / 2);
+        let Some(turn) = self.turn().await else { return };
         // Boxed, because it is large, and every future of this member has one in it.
-        let failure = match clock::within(limit, Box::pin(self.look())).await {
+        let failure = match clock::within(turn.ends, Box::pin(self.look(turn.number))).await {
             Some(Ok(())) => None,
             Some(Err(error)) => Some((error.kind(), format!("{error:#}"))),
             None => {
@@ -249,11 +254,39 @@ impl Member {
                 Some((ErrorKind::Unavailable, why))
             }
         };
-        self.state.lock().failure = failure;
+        let mut state = self.state.lock();
+        if state.turn == turn.number {
+            state.failure = failure;
+        }
     }
 
-    /// Looks at the members.
-    async fn look(&self) -> Result<()> {
+    /// The turn to look, if it is time to. It waits for the turn of another task, if what is known
+    /// cannot be relied on, or that takes so long that it is time to look again.
+    async fn turn(&self) -> Option<Turn<'_>> {
+        loop {
+            let ended = self.turn_ended.notified();
+            let ends = {
+                let (now, mut state) = (clock::now(), self.state.lock());
+                let is_had = now < state.turn_ends;
+                let is_waited_for = is_had && now >= state.claims.until();
+                if now < state.claims.next_look() && !is_waited_for {
+                    return None;
+                }
+                if !is_had {
+                    state.turn += 1;
+                    // Half of the time that a look is relied on: a second one can be made if it
+                    // fails.
+                    state.turn_ends = now.after(self.group.stale_after / 2);
+                    return Some(Turn { member: self, number: state.turn, ends: state.turn_ends });
+                }
+                state.turn_ends
+            };
+            let _ = clock::within(ends, ended).await;
+        }
+    }
+
+    /// Looks at the members, in the turn of this number.
+    async fn look(&self, turn: u64) -> Result<()> {
         let mut looking = self.state.lock().claims.start_looking(clock::now());
         for _ in 0..STEPS {
             if looking.step(clock::now()) == Step::TakeToken {
@@ -263,7 +296,7 @@ impl Member {
             let sent = clock::now();
             let members = self.group.members().await?;
             if let Some((look, epoch)) = looking.looked(sent, members, clock::now()) {
-                self.rely_on(look, epoch);
+                self.rely_on(look, epoch, turn);
                 return Ok(());
             }
         }
@@ -282,12 +315,26 @@ impl Member {
         }
     }
 
-    fn rely_on(&self, look: Look, epoch: u64) {
+    /// Relies on a look, unless another task has had a turn since.
+    fn rely_on(&self, look: Look, epoch: u64, turn: u64) {
         let mut state = self.state.lock();
+        if state.turn != turn {
+            return;
+        }
         let now = clock::now();
         let all_lost = state.claims.rely_on(look, epoch, now);
         let is_mine = |key| matches!(state.claims.owner(key, now), Owner::Me(_));
         self.locks.lose(|key| all_lost || !is_mine(key));
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.member.state.lock();
+        if state.turn == self.number {
+            state.turn_ends = Time(0);
+            self.member.turn_ended.notify_waiters();
+        }
     }
 }
 
@@ -312,7 +359,7 @@ impl Ownership<'_> {
     }
 
     /// Until when the look is good that says that it is ours, if one does.
-    fn until(&self) -> Option<holdline_kernel::Time> {
+    fn until(&self) -> Option<Time> {
         let state = self.member.state.lock();
         (self.permit.losses() == self.losses).then(|| state.claims.until())
     }
