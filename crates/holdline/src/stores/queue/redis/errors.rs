@@ -59,7 +59,8 @@ mod tests {
             ("WRONGTYPE Operation", ErrorKind::Corrupt, "lock \"x\" holds something else"),
             ("FOREIGN read-write", ErrorKind::Mismatch, "read-write lock"),
             ("HOLDLINE 9", ErrorKind::Corrupt, "does not know"),
-            ("NOAUTH Authentication required.", ErrorKind::Denied, "refuses the user"),
+            ("NOAUTH Authentication required.", ErrorKind::Denied, "asks for a password"),
+            ("WRONGPASS invalid", ErrorKind::Denied, "refuses the user"),
         ] {
             let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
             let error = value.expect("a reply").extract_error().expect_err("an error");
