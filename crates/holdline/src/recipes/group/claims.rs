@@ -46,7 +46,7 @@ pub(super) struct Claims {
     next: Time,
 }
 
-/// The tasks of this process that have a key, or none.
+/// The member that a key belongs to, as far as is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// This member, in this epoch.

@@ -233,11 +233,12 @@ impl Member {
     /// Looks at the members if it is time to, but does not wait for another task that does, as long
     /// as what is known can be relied on: a store that is slow holds up one request, not all.
     async fn refresh_soon(&self) {
-        let others_do = {
+        let can_wait = {
             let (now, state) = (clock::now(), self.state.lock());
-            now < state.turn_ends && now < state.claims.until()
+            let is_due = now >= state.claims.next_look() && now >= state.turn_ends;
+            now < state.claims.until() && !is_due
         };
-        if !others_do {
+        if !can_wait {
             self.refresh().await;
         }
     }
