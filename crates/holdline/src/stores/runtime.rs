@@ -10,10 +10,9 @@ use tokio::task::JoinHandle;
 #[cfg(feature = "postgres")]
 use {
     crate::sync::Mutex,
-    futures_util::future::{BoxFuture, FutureExt, Shared},
     std::pin::Pin,
     std::task::{Context, Poll},
-    tokio::task::AbortHandle,
+    tokio::sync::watch,
 };
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
@@ -90,10 +89,7 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
 /// awaits the outcome. A caller that drops its future, or keeps it and does not poll it, as in a
 /// `select!` whose other branch goes on, holds up nobody.
 #[cfg(feature = "postgres")]
-pub(crate) struct Joint<T>(Mutex<Option<(AbortHandle, Outcome<T>)>>);
-
-#[cfg(feature = "postgres")]
-type Outcome<T> = Shared<BoxFuture<'static, Option<T>>>;
+pub(crate) struct Joint<T>(Mutex<Option<watch::Receiver<Option<T>>>>);
 
 #[cfg(feature = "postgres")]
 impl<T: Clone + Send + Sync + 'static> Joint<T> {
@@ -110,23 +106,26 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let outcome = {
+        let mut outcome = {
             let mut last = self.0.lock();
-            let under_way = last.take_if(|(task, _)| !task.is_finished());
-            let (task, outcome) = under_way.unwrap_or_else(|| {
-                let task = runtime.spawn(work());
-                (task.abort_handle(), task.map(Result::ok).boxed().shared())
+            // It has no outcome yet, and its task is there.
+            let under_way = last.take_if(|it| it.borrow().is_none() && it.has_changed().is_ok());
+            let outcome = under_way.unwrap_or_else(|| {
+                let (tell, outcome) = watch::channel(None);
+                let work = work();
+                runtime.spawn(async move { tell.send_replace(Some(work.await)) });
+                outcome
             });
-            *last = Some((task, outcome.clone()));
-            outcome
+            last.insert(outcome).clone()
         };
-        outcome.await
+        outcome.wait_for(Option::is_some).await.ok()?.clone()
     }
 }
 
 #[cfg(all(test, feature = "postgres"))]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use tokio::sync::Semaphore;
