@@ -79,20 +79,7 @@ pub(super) const WHOLE: Plan = Plan {
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
         step("side by side", Beside(LANES)),
-        step("other tests", OtherTests),
-        step(
-            "documentation",
-            Cargo(
-                &["doc", "--workspace", "--no-deps", "--all-features"],
-                &[("RUSTDOCFLAGS", "-D warnings")],
-            ),
-        ),
-        step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
-        PURITY,
-        step("each store alone", Own(steps::each_store_alone)),
-        DENY,
-        CRATES,
-        PACKAGING,
+        step("the rest, side by side", Beside(REST)),
     ],
 };
 
@@ -131,6 +118,26 @@ const LANES: &[&[Step]] = &[
         step("quorum", Tests(&["--test", "quorum"])),
         step("postgres", Tests(&["--test", "postgres"])),
         PACKAGES,
+    ],
+];
+
+/// The tests that stand in no lane, beside what is compiled and looked up without servers.
+const REST: &[&[Step]] = &[
+    &[step("other tests", OtherTests)],
+    &[
+        step("each store alone", Own(steps::each_store_alone)),
+        step(
+            "documentation",
+            Cargo(
+                &["doc", "--workspace", "--no-deps", "--all-features"],
+                &[("RUSTDOCFLAGS", "-D warnings")],
+            ),
+        ),
+        step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
+        PURITY,
+        DENY,
+        CRATES,
+        PACKAGING,
     ],
 ];
 
