@@ -7,6 +7,7 @@ mod crates;
 mod debian;
 mod image;
 mod lint;
+mod order;
 mod program;
 mod reproduce;
 mod sbom;
@@ -34,6 +35,7 @@ const PARTS: &[Part] = &[
     Part { name: "lint", about: "the files below packaging/", make: lint::make },
     Part { name: "crates", about: "every crate, as `cargo publish` sends it", make: crates::make },
     Part { name: "program", about: "the static program with all stores", make: program::make },
+    Part { name: order::PART, about: "if named: the list of what a run needs", make: order::make },
     Part { name: "deb", about: "the Debian package", make: debian::make },
     Part { name: "wheel", about: "the Python wheel", make: wheel::make },
     Part { name: "image", about: "the container image", make: image::make },
@@ -58,7 +60,8 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         ));
     }
     let mut rows = Vec::new();
-    for part in PARTS.iter().filter(|part| words.is_empty() || words.contains(&part.name)) {
+    let all = |part: &Part| words.is_empty() && part.name != order::PART;
+    for part in PARTS.iter().filter(|part| all(part) || words.contains(&part.name)) {
         println!("\n=== {} ===", part.name);
         let begun = Instant::now();
         let (good, text) = match (part.make)(check) {

@@ -1,6 +1,6 @@
 //! The program: one static file with all stores, for every Linux of its processor.
 
-use super::{dist, emptied, install, run, says_text, tool};
+use super::{dist, emptied, install, order, run, says_text, tool};
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(super) fn make(check: bool) -> Outcome<String> {
     if check {
         is_static(&program)?;
         names_no_path(&program)?;
-        return Ok(format!("{said}; static; {}", alone(&program)?));
+        return Ok(format!("{said}; static; {}; {}", order::check(&program)?, alone(&program)?));
     }
     Ok(said)
 }
@@ -57,8 +57,10 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     // At a fixed address nothing is relocated at each start, which would touch 270 pages, and again
     // in the launcher of the command.
     let rust = format!(
-        "-C relocation-model=static --remap-path-prefix={cargo_home}=/cargo \
-         --remap-path-prefix={target_path}=/target --remap-path-prefix={root_path}=/source"
+        "-C relocation-model=static -C link-arg=-Wl,-T,{} \
+         --remap-path-prefix={cargo_home}=/cargo \
+         --remap-path-prefix={target_path}=/target --remap-path-prefix={root_path}=/source",
+        order::SCRIPT
     );
     let c = format!(
         "-ffile-prefix-map={cargo_home}=/cargo -ffile-prefix-map={target_path}=/target \
