@@ -6,8 +6,9 @@ use holdline_base::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
 impl Connection {
-    /// Checks that the server accepts the login and is new enough, and warns if it evicts keys when
-    /// memory is short. If the server does not say, it passes.
+    /// Connects, and checks that the server accepts the login and is new enough, and warns if it
+    /// evicts keys when memory is short. If the server does not say, it passes. To be called once,
+    /// before any other call.
     ///
     /// # Errors
     ///
@@ -15,8 +16,9 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// It only reads.
+    /// It only reads. Dropping the future before it has connected closes what was opened.
     pub async fn check(&self, address: &str) -> Result<(), Error> {
+        self.connect().await.map_err(|fault| fault.explain(address))?;
         let mut info = redis::cmd("INFO");
         let texts = match self.ask(info.arg("default")).await {
             Ok(value) => texts(value),

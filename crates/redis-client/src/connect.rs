@@ -15,6 +15,10 @@ use redis::{
 };
 use std::pin::pin;
 
+/// What the server is told of this client.
+const LIBRARY: &str = "holdline";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// A connection for commands, shared by all calls.
 #[derive(Clone)]
 pub(crate) enum Conn {
@@ -45,28 +49,62 @@ impl Conn {
     }
 }
 
+/// How a connection for commands begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// The server has answered when it is made, to what it was told of this client.
+    Answered,
+    /// It is made at once, for a call that is sent next: what the server is told of this client is
+    /// sent beside that. Passwords are checked all the same.
+    Unanswered,
+}
+
 /// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
 /// time.
-pub(crate) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
+pub(crate) async fn commands(
+    config: &Config,
+    reply_order_channel: &str,
+    begin: Begin,
+) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
         return Ok(Conn::Cluster(connect(cluster(config)?.retries(0)).await?));
     }
     let addr = target(config).await?;
-    let client = client(config, addr, login(config))?;
-    let conn = Conn::One(multiplexed(&client, config).await?);
-    if !reply_order_channel.is_empty() {
-        let heard = listen(conn.clone(), reply_order_channel.to_owned());
-        tokio::spawn(clock::timeout(config.timeout, heard));
+    let mut login = login(config);
+    if begin == Begin::Unanswered {
+        login = login.set_skip_set_lib_name();
     }
-    Ok(conn)
+    let conn = multiplexed(&client(config, addr, login)?, config).await?;
+    if begin == Begin::Unanswered || !reply_order_channel.is_empty() {
+        let told = introduce(conn.clone(), begin, reply_order_channel.to_owned());
+        tokio::spawn(clock::timeout(config.timeout, told));
+    }
+    Ok(Conn::One(conn))
 }
 
-/// Subscribes a connection for commands to a channel. Nothing waits for this or reads the messages,
-/// and it may fail.
-async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
-    // Under the older protocol, a connection that subscribes could do nothing else.
-    conn.ask(redis::cmd("HELLO").arg(3)).await?;
-    conn.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+/// Says what this client is, unless that was done, and subscribes a connection for commands to a
+/// channel, if there is one. Nothing waits for this or reads the messages, and it may fail.
+async fn introduce(
+    mut conn: MultiplexedConnection,
+    begin: Begin,
+    channel: String,
+) -> Result<(), RedisError> {
+    let mut first = redis::pipe();
+    if begin == Begin::Unanswered {
+        for (what, value) in [("LIB-NAME", LIBRARY), ("LIB-VER", VERSION)] {
+            first.cmd("CLIENT").arg("SETINFO").arg(what).arg(value);
+        }
+    }
+    if !channel.is_empty() {
+        // Under the older protocol, a connection that subscribes could do nothing else.
+        first.cmd("HELLO").arg(3);
+    }
+    let answers: Vec<Result<Value, RedisError>> =
+        first.ignore_errors().query_async(&mut conn).await?;
+    if !channel.is_empty() {
+        answers.into_iter().next_back().transpose()?;
+        redis::cmd("SUBSCRIBE").arg(channel).exec_async(&mut conn).await?;
+    }
     Ok(())
 }
 
@@ -108,9 +146,8 @@ fn unsent(error: RedisError) -> Fault {
 }
 
 fn login(config: &Config) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default()
-        .set_db(i64::from(config.db))
-        .set_lib_name("holdline", env!("CARGO_PKG_VERSION"));
+    let mut login =
+        RedisConnectionInfo::default().set_db(i64::from(config.db)).set_lib_name(LIBRARY, VERSION);
     if let Some(user) = &config.user {
         login = login.set_username(user);
     }

@@ -6,7 +6,7 @@
 //! it may be cut without either end noticing.
 
 use crate::config::Config;
-use crate::connect::{self, Conn};
+use crate::connect::{self, Begin, Conn};
 use crate::fault::{Fault, broken, no_script};
 use holdline_base::clock::{self, within};
 use holdline_base::sync::Mutex;
@@ -188,6 +188,19 @@ impl Connection {
         Err(slot.attempt.insert(attempt).outcome.clone())
     }
 
+    /// Connects for the first time, for the one call that is made next, which shows whether the
+    /// server answers. Nobody shares this attempt, so it is no task.
+    pub(crate) async fn connect(&self) -> Result<(), Fault> {
+        let limit = clock::now().after(self.config.timeout);
+        let connecting =
+            connect::commands(&self.config, &self.reply_order_channel, Begin::Unanswered);
+        let conn = within(limit, pin!(connecting)).await.unwrap_or(Err(Fault::Silence))?;
+        (self.config.connected)();
+        let mut slot = self.slot.lock();
+        *slot = Slot { conn: Some(conn), number: slot.number + 1, ..Slot::default() };
+        Ok(())
+    }
+
     /// Begins an attempt, which connects when its time has come. After a failure that is later,
     /// however many calls there are.
     fn begin(&self, slot: &mut Slot) -> Attempt {
@@ -199,7 +212,8 @@ impl Connection {
         let until = clock::now().max(not_before).after(config.timeout);
         tokio::spawn(async move {
             clock::sleep_until(not_before).await;
-            let made = within(until, pin!(connect::commands(&config, &channel))).await;
+            let made =
+                within(until, pin!(connect::commands(&config, &channel, Begin::Answered))).await;
             let made = made.unwrap_or(Err(Fault::Silence)).map(|conn| Found { conn, number });
             if made.is_ok() {
                 (config.connected)();

@@ -1,5 +1,6 @@
 //! What the line store costs its server, as the server counts it.
 
+use crate::first::until_listening;
 use futures_util::StreamExt;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::{Mutex, Name, open};
@@ -26,6 +27,7 @@ async fn a_lock_costs_two_requests() {
     let Some(server) = private("two_requests", &[]) else { return };
     let client = open(server.url()).await.expect("opens");
     Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    until_listening(&server, 1).await;
     let _: () = server.query(&["CONFIG", "RESETSTAT"]);
     let began = Instant::now();
     for _ in 0..100 {
@@ -172,6 +174,9 @@ async fn who_waits_is_told_first() {
         cues = server.query(&["PUBSUB", "CHANNELS", "*:order"]);
     }
     let waiter = open(server.url()).await.expect("opens");
+    // It listens, so that it need not ask again when it does.
+    Mutex::new(&waiter, "y").lock().await.expect("works").unlock().await.expect("held");
+    until_listening(&server, 2).await;
     let lock = Mutex::new(&waiter, "x");
     let waiting = tokio::spawn(async move { lock.lock().await });
     while holder.inspect("x").await.expect("works").waiters.is_empty() {

@@ -10,6 +10,7 @@ mod cost;
 mod doubt;
 mod evictions;
 mod faults;
+mod first;
 mod garble;
 mod line;
 mod link;

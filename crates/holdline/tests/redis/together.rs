@@ -1,5 +1,6 @@
 //! Calls that come at the same time go to the server as one, and stay each its own.
 
+use crate::first::until_listening;
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
@@ -180,6 +181,10 @@ fn a_runtime_may_end_with_the_queue_in_its_hands() {
 async fn a_notice_is_as_good_as_an_answer() {
     let Some(server) = private("notice", &[]) else { return };
     let clients = [open(server.url()).await.expect("opens"), open(server.url()).await.expect("ok")];
+    for client in &clients {
+        Mutex::new(client, "y").lock().await.expect("works").unlock().await.expect("held");
+    }
+    until_listening(&server, 2).await; // so that the second need not ask again when it does
     let first = Mutex::new(&clients[0], "x").lock().await.expect("works");
     let second = Mutex::new(&clients[1], "x");
     let second = tokio::spawn(async move { second.lock().await.expect("works") });

@@ -6,6 +6,7 @@ use super::session::Session;
 use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::stores::queue::sql::{Fault, answered, check_version, micros};
+use futures_util::future::join;
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -90,10 +91,11 @@ pub(super) async fn check_server(client: &Client, address: &Address) -> Result<i
 }
 
 /// Checks a new connection as [`check_server`] does, and that the tables and functions are those of
-/// this library. Installs them if the address says so.
+/// this library: both in one round trip. Installs them if the address says so.
 pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
-    check_server(client, address).await?;
-    let version = match version(client, address).await {
+    let (server, found) = join(check_server(client, address), version(client, address)).await;
+    server?;
+    let version = match found {
         Err(fault) if address.install && absent(&fault) => {
             create(client, address).await?;
             version(client, address).await?

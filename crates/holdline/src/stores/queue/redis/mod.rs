@@ -177,23 +177,26 @@ impl AsyncStore for Redis {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
         };
-        match how {
-            Enter::Queue => pubsub.ready().await,
-            Enter::Try | Enter::Keep(_) => pubsub.open(),
-        }
+        let deaf = how == Enter::Queue && !pubsub.is_on();
         let operation = Operation::Enter {
             wants: wants(ticket, how, self.shared.config.kept),
             way: letter(how),
             tail: tail(ticket.id, pubsub.channel(), note),
         };
-        match self.step(line, operation).await {
+        let answer = self.step(line, operation).await;
+        // Not sooner: the first lock is not to wait for it.
+        pubsub.open();
+        match answer {
             Ok(answer) => {
                 if let Some(request) = request.filter(|_| !answer.repeated) {
                     request.answered();
                 }
-                standing(ticket, how, &answer.value)
-                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?
-                    .map_err(|refusal| refuse(line, ticket, refusal))
+                let standing = standing(ticket, how, &answer.value)
+                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?;
+                if deaf && matches!(standing, Ok(Standing::Waiting { .. })) {
+                    pubsub.catch_up(ticket.id);
+                }
+                standing.map_err(|refusal| refuse(line, ticket, refusal))
             }
             Err(fault) => {
                 if let Some(request) = request.filter(|_| !fault.in_doubt()) {

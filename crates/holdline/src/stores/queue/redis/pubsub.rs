@@ -2,9 +2,9 @@
 //!
 //! The process subscribes to one channel of its own, which is stored with each of its places; so a
 //! release notifies only the processes whose tickets it admits, and names the tickets. The process
-//! subscribes before the first ticket that may wait. Notices are lost while the connection is down,
-//! so after a reconnect every waiter of this process is woken to ask again; and waiters ask again
-//! anyway, after a bounded time.
+//! connects when its first request is answered, and nothing waits for that. Notices are lost before
+//! the process has subscribed and while the connection is down, so whatever waits then is woken to
+//! ask again; and waiters ask again anyway, after a bounded time.
 //!
 //! In other libraries' layouts each lock has a channel, to which all its waiters subscribe: see
 //! [`channels`](super::channels).
@@ -39,6 +39,8 @@ struct Listener {
     /// Whether a message on a lock's channel is a reason to try again.
     is_notification: fn(&[u8]) -> bool,
     waiters: Waiters,
+    /// Tickets that began to wait while it was not subscribed. To be woken when it is.
+    unheard: Mutex<Vec<TicketId>>,
     state: watch::Sender<State>,
 }
 
@@ -54,8 +56,8 @@ enum State {
     Down,
 }
 
-/// The longest wait for the first subscription.
-const READY: Duration = Duration::from_millis(100);
+/// The number of tickets to be woken at most; others ask again after a bounded time.
+const UNHEARD: usize = 4096;
 /// The interval of heartbeats while no notice comes.
 const PING: Duration = Duration::from_secs(5);
 
@@ -71,6 +73,7 @@ impl PubSub {
             channels: Channels::default(),
             is_notification,
             waiters: Waiters::default(),
+            unheard: Mutex::default(),
             state: watch::Sender::new(State::Off),
         };
         PubSub { listener: Arc::new(listener), task: Mutex::default() }
@@ -112,17 +115,19 @@ impl PubSub {
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask
-    /// again anyway, and what is to be asked may have little time.
-    pub(in crate::stores) async fn ready(&self) {
-        if *self.listener.state.borrow() == State::On {
-            return;
+    /// Whether the task has subscribed.
+    pub(in crate::stores) fn is_on(&self) -> bool {
+        *self.listener.state.borrow() == State::On
+    }
+
+    /// Wakes a ticket that began to wait before the task had subscribed, as soon as it has.
+    pub(in crate::stores) fn catch_up(&self, id: TicketId) {
+        let mut unheard = self.listener.unheard.lock();
+        if self.is_on() {
+            self.listener.waiters.wake(id);
+        } else if unheard.len() < UNHEARD {
+            unheard.push(id);
         }
-        self.open();
-        let mut state = self.listener.state.subscribe();
-        let done = state.wait_for(|state| *state != State::Starting);
-        // An error is a timeout: the sender lives as long as this.
-        let _ = clock::timeout(READY, done).await;
     }
 
     /// Adds a ticket to a lock's channel. It is woken when that is subscribed to: messages may have
@@ -161,8 +166,7 @@ impl Listener {
             let heard = match self.subscribe().await {
                 Ok(notices) => {
                     failures = 0;
-                    self.state.send_replace(State::On);
-                    self.waiters.wake_all();
+                    self.begin();
                     self.hear(notices).await
                 }
                 Err(fault) => fault,
@@ -183,6 +187,17 @@ impl Listener {
             clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
             failures += 1;
         }
+    }
+
+    /// Wakes all waiters, whose notices may have been lost until now.
+    fn begin(&self) {
+        let mut unheard = self.unheard.lock();
+        self.state.send_replace(State::On);
+        for id in std::mem::take(&mut *unheard) {
+            self.waiters.wake(id);
+        }
+        drop(unheard);
+        self.waiters.wake_all();
     }
 
     async fn subscribe(&self) -> Result<Notices, Fault> {
