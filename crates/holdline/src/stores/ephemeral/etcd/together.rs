@@ -120,3 +120,16 @@ impl Batch {
         Batch { txn, limit, unchanged: watch::Sender::new(None) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline_etcd_client::proto::Op;
+
+    #[test]
+    fn an_answer_is_the_clusters_and_not_one_members() {
+        let batch = Batch::new(b"x/1", Duration::from_secs(1));
+        let read = batch.txn.success.first().and_then(|part| part.op.as_ref());
+        assert!(matches!(read, Some(Op::Range(_))));
+    }
+}
