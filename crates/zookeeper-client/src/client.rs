@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handshake::{Failure, SessionId, introduce};
 use crate::jute::{Acl, Stat, Writer};
 use crate::transport::op;
-use crate::watch_registry::{Kind, TreeWatch, Watch};
+use crate::watch_registry::{Kind, Listener, TreeWatch, Wanted, Watch};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use holdline_base::clock;
@@ -188,12 +188,21 @@ impl Client {
     /// A node's data, and a watch over it.
     pub fn get_and_watch_data(&self, path: &str) -> Reply<(Vec<u8>, Watch)> {
         let body = Writer::default().text(path).bool(true);
-        let watch = Some((Kind::Data, path.to_owned()));
+        let watch = Some(Wanted::Waiter(Kind::Data, path.to_owned()));
         self.connection.ask(op::GET_DATA, body.0, watch, |answer| {
             let mut answer = answer?;
             let data = answer.body().bytes()?.to_vec();
             Ok((data, answer.watch.take().ok_or(Error::Garbled)?))
         })
+    }
+
+    /// A node's data, and a watch over it whose event is told to this listener, unless the session
+    /// is over before. For very many nodes: such a watch has no task and no channel of its own.
+    pub fn get_and_tell_data(&self, path: &str, listener: &Listener) -> Reply<Vec<u8>> {
+        let body = Writer::default().text(path).bool(true);
+        let watch = Some(Wanted::Listener(path.to_owned(), listener.clone()));
+        self.connection
+            .ask(op::GET_DATA, body.0, watch, |answer| Ok(answer?.body().bytes()?.to_vec()))
     }
 
     /// What is to be told of a node, if it is there.
@@ -229,7 +238,7 @@ impl Client {
     /// A watch over which children a node has.
     pub fn watch_children(&self, path: &str) -> Reply<Watch> {
         let body = Writer::default().text(path).bool(true);
-        let watch = Some((Kind::Children, path.to_owned()));
+        let watch = Some(Wanted::Waiter(Kind::Children, path.to_owned()));
         self.connection
             .ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(Error::Garbled))
     }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::handshake::{Failure, SessionId, attach, patience, went_back};
 use crate::jute::Reader;
 use crate::transport::{Header, Transport, op, xid};
-use crate::watch_registry::{Kind, TreeWatch, Watch, WatchRegistry};
+use crate::watch_registry::{TreeWatch, Wanted, Watch, WatchRegistry};
 use holdline_base::clock;
 use holdline_base::sync::Mutex;
 use holdline_kernel::Time;
@@ -55,7 +55,7 @@ type Outcome = Result<Answer, Error>;
 
 /// What is kept of a request until it is answered.
 pub(crate) struct PendingReply {
-    watch: Option<(Kind, String)>,
+    watch: Option<Wanted>,
     /// `None` if no caller waits for the answer.
     reply: Option<oneshot::Sender<Outcome>>,
 }
@@ -147,7 +147,7 @@ impl Inner {
             (xid::SET_WATCHES, Some(error)) => return Err(error),
             _ => {}
         }
-        let kept = transport.answered(header.xid)?;
+        let mut kept = transport.answered(header.xid)?;
         self.seen = self.seen.max(header.zxid);
         match Error::of(header.code) {
             Some(error) if error.is_over() => {
@@ -156,7 +156,7 @@ impl Inner {
             }
             Some(error) => kept.answer(Err(error)),
             None => {
-                let watch = kept.watch.clone().map(|(kind, path)| self.watches.add(kind, path));
+                let watch = kept.watch.take().and_then(|wanted| self.watches.set(wanted));
                 kept.answer(Ok(Answer { frame, watch }));
             }
         }
@@ -200,7 +200,7 @@ impl Connection {
         self: &Arc<Self>,
         op: i32,
         body: Vec<u8>,
-        watch: Option<(Kind, String)>,
+        watch: Option<Wanted>,
         read: fn(Outcome) -> Result<T, Error>,
     ) -> Reply<T> {
         let (sender, answer) = oneshot::channel();

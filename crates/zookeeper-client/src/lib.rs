@@ -5,6 +5,7 @@
 //! - [`Client`]: what can be asked on it. Requests that are made before any of their replies is
 //!   awaited go out in one write, and a caller writes its request itself, at once.
 //! - [`Watch`]: one event of one node; set again by itself on the next connection.
+//! - [`Listener`]: the same for very many nodes, all of whose events come by one channel.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,4 +43,4 @@ pub use connection::{Reply, State};
 pub use error::{Error, Stranger};
 pub use jute::{Acl, Stat};
 pub use session::{Session, longest_lease};
-pub use watch_registry::{Event, TreeWatch, Watch};
+pub use watch_registry::{Event, Listener, TreeWatch, Watch};

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::jute::{Reader, Writer};
 use std::collections::HashMap;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ impl Watch {
     }
 }
 
+/// Where the events of many nodes are told, each with the path of its node. That a session is over
+/// is not told there.
+pub type Listener = mpsc::UnboundedSender<(String, Event)>;
+
 /// A watch over a node and all below it, for any number of events. It ends with the connection: a
 /// new one is made on the next.
 #[derive(Debug)]
@@ -57,10 +61,20 @@ pub(crate) enum Kind {
     Children,
 }
 
+/// A watch that a server is asked for.
+pub(crate) enum Wanted {
+    /// With a waiter of its own.
+    Waiter(Kind, String),
+    /// Over a node's data, told to a listener.
+    Listener(String, Listener),
+}
+
 /// All watches of a session.
 #[derive(Debug, Default)]
 pub(crate) struct WatchRegistry {
     nodes: HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>,
+    /// Those over data whose events go to a listener: an entry is all that such a watch costs.
+    listeners: HashMap<String, Listener>,
     trees: Vec<(String, watch::Sender<()>)>,
 }
 
@@ -69,7 +83,17 @@ const CHUNK: usize = 128 << 10;
 
 impl WatchRegistry {
     /// A server has set one.
-    pub(crate) fn add(&mut self, kind: Kind, path: String) -> Watch {
+    pub(crate) fn set(&mut self, wanted: Wanted) -> Option<Watch> {
+        match wanted {
+            Wanted::Waiter(kind, path) => Some(self.add(kind, path)),
+            Wanted::Listener(path, listener) => {
+                self.listeners.insert(path, listener);
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, kind: Kind, path: String) -> Watch {
         let (sender, receiver) = oneshot::channel();
         let watches = self.nodes.entry((kind, path)).or_default();
         watches.retain(|watch| !watch.is_closed());
@@ -102,6 +126,11 @@ impl WatchRegistry {
                 let _ = watch.send(event);
             }
         }
+        if kinds.contains(&Kind::Data)
+            && let Some((path, listener)) = self.listeners.remove_entry(path)
+        {
+            let _ = listener.send((path, event));
+        }
         Ok(())
     }
 
@@ -109,6 +138,7 @@ impl WatchRegistry {
     /// transaction `seen` is told at once.
     pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
         self.nodes.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
+        self.listeners.retain(|_, listener| !listener.is_closed());
         let (mut requests, mut size) = (Vec::new(), 0);
         let (mut data, mut children) = (Vec::new(), Vec::new());
         let request = |data: &mut Vec<&str>, children: &mut Vec<&str>| {
@@ -117,7 +147,8 @@ impl WatchRegistry {
             children.clear();
             request.0
         };
-        for (kind, path) in self.nodes.keys() {
+        let waited = self.nodes.keys().map(|(kind, path)| (*kind, path));
+        for (kind, path) in waited.chain(self.listeners.keys().map(|path| (Kind::Data, path))) {
             match kind {
                 Kind::Data => data.push(path.as_str()),
                 Kind::Children => children.push(path.as_str()),
@@ -137,6 +168,7 @@ impl WatchRegistry {
     /// The session is over.
     pub(crate) fn end(&mut self) {
         self.nodes.clear();
+        self.listeners.clear();
         self.trees.clear();
     }
 }
@@ -170,6 +202,31 @@ mod tests {
         assert_eq!(watches.tell(Reader(&event(3, "/b")[..9])), Err(Error::Garbled));
         watches.end();
         assert_eq!(other.changed().await, Event::Over);
+    }
+
+    #[test]
+    fn a_listener_is_told_of_each_node_once() {
+        let mut watches = WatchRegistry::default();
+        let (listener, mut told) = mpsc::unbounded_channel();
+        let listen = |watches: &mut WatchRegistry, path: &str| {
+            assert!(watches.set(Wanted::Listener(path.to_owned(), listener.clone())).is_none());
+        };
+        for path in ["/a", "/b", "/c"] {
+            listen(&mut watches, path);
+        }
+        for (kind, path) in [(3, "/a"), (3, "/a"), (4, "/b"), (2, "/b")] {
+            watches.tell(Reader(&event(kind, path))).expect("good");
+        }
+        listen(&mut watches, "/a");
+        watches.tell(Reader(&event(2, "/a"))).expect("good");
+        let expected = [("/a", Event::Changed), ("/b", Event::Deleted), ("/a", Event::Deleted)];
+        for (path, event) in expected {
+            assert_eq!(told.try_recv(), Ok((path.to_owned(), event)));
+        }
+        let again = Writer::default().long(7).texts(&["/c"]).texts(&[]).texts(&[]).0;
+        assert_eq!(watches.again(7), [again], "it is set again on the next connection");
+        drop(told);
+        assert!(watches.again(7).is_empty(), "nobody listens");
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use holdline_testkit::{soon, until};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_lock_is_one_call_an_unlock_one_a_failed_try_one_that_writes_nothing() {
@@ -69,6 +70,33 @@ async fn a_contended_lock_is_three_calls_at_most() {
     // Without the first holder's unlock; and a watch.
     assert!(cost.sum() - 1 < 3, "{cost:?} and a watch");
     guard.unlock().await.expect("held");
+}
+
+/// Each waiter asks about once a second whether all is as it was. What they ask is one question.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_waiters_ask_together() {
+    let Some(servers) = start(1) else { return };
+    let (holder, client) = (servers.client().await, servers.client().await);
+    let (mut held, mut waiters) = (Vec::new(), Vec::new());
+    for number in 0..100 {
+        let name = format!("x{number}");
+        held.push(Mutex::new(&holder, &name).lock().await.expect("it is there"));
+        let lock = Mutex::new(&client, &name);
+        waiters.push(tokio::spawn(async move { lock.lock().await?.unlock().await }));
+    }
+    until("all in their lines", async || servers.keys().len() == 200).await;
+    tokio::time::sleep(Duration::from_secs(3)).await; // their watches have begun
+    let before = servers.all_calls();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let cost = servers.all_calls().since(before);
+    // One in 50 ms at most; 100 a second if each asked for itself.
+    assert!((3..150).contains(&cost.txn), "{cost:?} in 5 s");
+    for guard in held {
+        guard.unlock().await.expect("held");
+    }
+    for waiter in waiters {
+        soon("its turn", waiter).await.expect("no panic").expect("it is there");
+    }
 }
 
 /// A ticket that knows everybody ahead of it is let in by the news of deletions, without a look.

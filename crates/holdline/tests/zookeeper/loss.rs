@@ -15,6 +15,16 @@ async fn linked(servers: &Servers) -> (Client, Link) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_node_is_noticed_at_once() {
+    deleted_after_writes(&[]).await;
+}
+
+/// A watch over a node is for one event, and is set again after each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_node_that_was_written_to_is_noticed_at_once() {
+    deleted_after_writes(&[b"__REVOKE__", b""]).await;
+}
+
+async fn deleted_after_writes(writes: &[&[u8]]) {
     let Some(servers) = start(1) else { return };
     let client = servers.client().await;
     let raw = servers.raw().await;
@@ -24,8 +34,13 @@ async fn a_deleted_node_is_noticed_at_once() {
         let guard = Mutex::new(&client, "x").lock().await.expect("works");
         tokio::time::sleep(Duration::from_millis(500)).await; // it is watched by now
         let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
+        let path = format!("/x/{child}");
+        for data in writes {
+            raw.set_data(&path, data, None).await.expect("works");
+            tokio::time::sleep(Duration::from_millis(300)).await; // it is watched again by now
+        }
         let began = Instant::now();
-        raw.delete(&format!("/x/{child}"), None).await.expect("works");
+        raw.delete(&path, None).await.expect("works");
         soon("the loss", guard.lost()).await;
         quickest = quickest.min(began.elapsed());
         assert!(guard.unlock().await.expect_err("lost").is_lost());

@@ -8,6 +8,7 @@
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
 //!                 |  predecessors.rs          the keys ahead, without walking the line
+//!                 |  together.rs              the regular questions of waiters, in one
 //!                 |  transfer.rs              one leaves and the next enters in one call
 //!                 |  layout.rs                how it looks in etcd
 //!                 |  ticket_record.rs         what this process knows of a ticket
@@ -34,6 +35,7 @@ mod sessions;
 mod shared;
 mod slot;
 mod ticket_record;
+mod together;
 mod transfer;
 mod writes;
 

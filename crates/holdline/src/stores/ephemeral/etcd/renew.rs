@@ -77,9 +77,41 @@ impl Renew<KeyEntry> for Shared {
         Ok(own.kvs.first().is_some_and(|kv| kv.create_revision == create))
     }
 
+    /// Asks how a waiting ticket stands: together with others, or else by itself.
+    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
+        if self.is_unchanged(record, request).await {
+            return Ok(());
+        }
+        self.ask_alone(record, request).await
+    }
+
+    async fn confirm(
+        self: &Arc<Self>,
+        record: &Record,
+        request: &Request<'_>,
+        until: Time,
+    ) -> Result<bool> {
+        for _ in 0..TRIES {
+            let session = Arc::clone(&record.place().entry.session);
+            if !session.lease.good_for(until).await {
+                return Ok(false);
+            }
+            // The heartbeat may have told of an election: then the place moves to a new lease.
+            if !session.lease.is_outdated(&self.cluster) {
+                return Ok(true);
+            }
+            if !self.update(record, request).await? {
+                return Ok(false);
+            }
+        }
+        Err(self.elections())
+    }
+}
+
+impl Shared {
     /// Asks how a waiting ticket stands, unless the watch has told already. As long as the keys
     /// that keep it out are as they were, the line is not read.
-    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
+    async fn ask_alone(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (known, ahead, seen) = record.with(|place| {
             let (view, weight) = (&place.entry.view, place.weight);
             let known = view.has_room(weight, record.capacity) && !place.is_unsure();
@@ -111,28 +143,6 @@ impl Renew<KeyEntry> for Shared {
             record.lose(&self.table.loss);
         }
         Ok(())
-    }
-
-    async fn confirm(
-        self: &Arc<Self>,
-        record: &Record,
-        request: &Request<'_>,
-        until: Time,
-    ) -> Result<bool> {
-        for _ in 0..TRIES {
-            let session = Arc::clone(&record.place().entry.session);
-            if !session.lease.good_for(until).await {
-                return Ok(false);
-            }
-            // The heartbeat may have told of an election: then the place moves to a new lease.
-            if !session.lease.is_outdated(&self.cluster) {
-                return Ok(true);
-            }
-            if !self.update(record, request).await? {
-                return Ok(false);
-            }
-        }
-        Err(self.elections())
     }
 }
 

@@ -4,6 +4,7 @@ use super::address::Address;
 use super::layout;
 use super::sessions::Sessions;
 use super::ticket_record::{KeyEntry, Record};
+use super::together::Questions;
 use super::transfer::Departures;
 use super::writes::Late;
 use crate::error::Result;
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) granting: tokio::sync::Mutex<()>,
     pub(super) table: Table<KeyEntry>,
     pub(super) departures: Departures,
+    pub(super) questions: Questions,
     /// Keys that must not come (again), but might.
     pub(super) late: Late,
     /// Limits the deletions that are under way.
@@ -69,6 +71,7 @@ impl Shared {
             granting: tokio::sync::Mutex::new(()),
             table: Table::new(ENTERING),
             departures: Departures::default(),
+            questions: Questions::default(),
             late: Late::default(),
             leaving: Semaphore::new(LEAVING),
             narrow: AtomicBool::new(false),

@@ -89,10 +89,7 @@ impl Shared {
                 None => return Ok(()),
             },
         };
-        let is_new = |place: &mut Place| {
-            place.is_alive() && !std::mem::replace(&mut place.entry.warned, true)
-        };
-        if record.with(is_new) {
+        if record.with(Place::warns) {
             let token = record.place().token().0;
             tracing::warn!(
                 name = %record.line, token, child, recipe,

@@ -52,8 +52,7 @@ impl Renew<NodeEntry> for Shared {
     }
 
     fn is_watched(record: &Record) -> bool {
-        let place = record.place();
-        place.entry.guarded == place.entry.child
+        record.place().entry.guarded
     }
 
     async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {

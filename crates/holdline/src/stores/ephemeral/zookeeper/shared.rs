@@ -6,6 +6,7 @@ use super::errors::{self, ZkError};
 use super::orphans::{self, Looks};
 use super::others;
 use super::ticket_record::{NodeEntry, Record};
+use super::ticket_watch;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::ephemeral::backend::Backend;
@@ -14,11 +15,11 @@ use crate::stores::ephemeral::table::Table;
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
-use holdline_zookeeper_client::{Acl, Config, Past, Session, longest_lease};
+use holdline_zookeeper_client::{Acl, Config, Listener, Past, Session, longest_lease};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// The part of a store that its handles share.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
+    /// Where it is told what becomes of the tickets' own nodes.
+    pub(super) listener: Listener,
     pub(super) cleanup: Cleanup,
     pub(super) looks: Looks,
     /// The store on whose session observers listen: a server goes on telling a session of what was
@@ -70,18 +73,21 @@ impl Shared {
     pub(super) fn new(address: Address) -> Result<Arc<Self>> {
         let config = address.config()?;
         BACKGROUND.start()?;
+        let (listener, told) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             address,
             config,
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
             table: Table::new(ENTERING),
+            listener,
             cleanup: Cleanup::default(),
             looks: Looks::default(),
             observing: OnceLock::new(),
             observers: AtomicUsize::new(0),
             patrols: AtomicU32::new(0),
         });
+        BACKGROUND.spawn(ticket_watch::hear(Arc::downgrade(&shared), told));
         engine::start_janitor(&shared);
         Ok(shared)
     }
@@ -241,7 +247,7 @@ impl Backend for Shared {
     /// Watches the ticket's own node, and looks now and then whether clients have come that do not
     /// see it: for one ticket in a tick, so that many locks cost no more than a few.
     fn look_after(self: &Arc<Self>, record: &Record, now: Time) -> Time {
-        record.guard(&self.table.loss);
+        record.guard(&self.listener);
         let due = record.place().patrol(now);
         if due > now {
             return due;
@@ -250,8 +256,9 @@ impl Backend for Shared {
         if before > 0 {
             return now.after(TICK * before);
         }
+        let next = record.place().patrolled(now);
         BACKGROUND.spawn(others::patrol(Arc::downgrade(self), Arc::clone(record)));
-        record.place().patrolled(now)
+        next
     }
 
     /// Looks for nodes without a ticket, and ends a session that is not used.

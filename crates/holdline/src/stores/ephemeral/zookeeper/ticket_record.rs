@@ -37,17 +37,23 @@ pub(super) struct NodeEntry {
     pub(super) moved: bool,
     /// The ticket is on its way to another node: that the old one goes means nothing.
     pub(super) moving: bool,
-    /// When to look next whether clients have come that do not see it.
-    patrol: Time,
-    /// It was reported that there are some.
-    pub(super) warned: bool,
+    patrol: Patrol,
     /// The nodes that keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
     /// The time since when it is those, and the time at which to ask for proof of them.
     blocked: Time,
     proof: Time,
-    /// The node of its own that is being watched.
-    pub(super) guarded: String,
+    /// Its node is watched, or is about to be.
+    pub(super) guarded: bool,
+}
+
+/// When to look next whether clients have come that do not see a held lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patrol {
+    Unplanned,
+    At(Time),
+    /// Not any more: it was reported that there are some.
+    Warned,
 }
 
 impl Entry for NodeEntry {
@@ -119,7 +125,10 @@ impl TicketRecord {
     /// Its node is there.
     pub(super) fn born(&self, member: &Member, create: i64) {
         drop(self.with(|place| {
-            place.entry.child.clone_from(&member.child);
+            if place.entry.child != member.child {
+                place.entry.child.clone_from(&member.child);
+                place.entry.guarded = false;
+            }
             place.entry.seq = member.seq;
             place.born(create);
             place.doubtful = false;
@@ -141,12 +150,11 @@ impl NodeEntry {
             child: String::new(),
             moved: false,
             moving: false,
-            patrol: Time::NEVER,
-            warned: false,
+            patrol: Patrol::Unplanned,
             blockers: Vec::new(),
             blocked: Time::NEVER,
             proof: Time::NEVER,
-            guarded: String::new(),
+            guarded: false,
         }
     }
 }
@@ -186,19 +194,30 @@ impl Place {
 
     /// The time at which to look next whether clients have come that do not see a held lock.
     pub(super) fn patrol(&mut self, now: Time) -> Time {
-        if self.state != State::Held || self.entry.warned {
+        if self.state != State::Held {
             return Time::NEVER;
         }
-        if self.entry.patrol == Time::NEVER {
-            self.entry.patrol = now.after(PATROL);
+        match self.entry.patrol {
+            Patrol::Unplanned => self.plan_patrol(now.after(PATROL)),
+            Patrol::At(time) => time,
+            Patrol::Warned => Time::NEVER,
         }
-        self.entry.patrol
     }
 
     /// Plans the next such look. Returns when it is.
     pub(super) fn patrolled(&mut self, now: Time) -> Time {
-        self.entry.patrol = now.after(PATROL * 2);
-        self.entry.patrol
+        self.plan_patrol(now.after(PATROL * 2))
+    }
+
+    fn plan_patrol(&mut self, time: Time) -> Time {
+        self.entry.patrol = Patrol::At(time);
+        time
+    }
+
+    /// Whether to warn of such clients: once.
+    pub(super) fn warns(&mut self) -> bool {
+        let warned = Patrol::Warned;
+        self.is_alive() && std::mem::replace(&mut self.entry.patrol, warned) != warned
     }
 
     /// Takes in the nodes that keep it out, which were asked for when changes had been missed so

@@ -4,16 +4,17 @@
 //! server then tells of what was missed. It ends by itself only with its session, and then so does
 //! the ticket that it was for.
 
+use super::dialect;
 use super::errors::ZkError;
 use super::layout::REVOKE;
-use super::shared::BACKGROUND;
+use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
-use crate::stores::waiters::LossHandler;
-use holdline_zookeeper_client::{Client, Event, Reply};
+use holdline_zookeeper_client::{Client, Event, Listener, Reply};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The number of nodes that are watched one by one. Of more, the whole line is watched.
 const FEW: usize = 16;
@@ -38,17 +39,15 @@ impl TicketRecord {
     }
 
     /// Watches a ticket's own node, so that its loss is known. The watch ends with the node.
-    pub(super) fn guard(self: &Arc<Self>, loss: &LossHandler) {
+    pub(super) fn guard(self: &Arc<Self>, listener: &Listener) {
         let unguarded = self.with(|place| {
             let is_there = matches!(place.state, State::Waiting | State::Held);
             let NodeEntry { child, guarded, .. } = &mut place.entry;
-            (is_there && guarded != child)
-                .then(|| guarded.clone_from(child))
-                .map(|()| child.clone())
+            (is_there && !std::mem::replace(guarded, true)).then(|| child.clone())
         });
         if let Some(child) = unguarded {
             let path = self.path(&child);
-            BACKGROUND.spawn(own(Arc::downgrade(self), path, child, loss.clone()));
+            BACKGROUND.spawn(own(Arc::downgrade(self), path, listener.clone()));
         }
     }
 }
@@ -77,30 +76,20 @@ async fn set<T>(
     }
 }
 
-/// Watches a node until it goes, and reads what is written into it. `false` if the watch is not
-/// wanted any more.
-async fn until_gone(record: &Weak<TicketRecord>, path: &str, read: impl Fn(&[u8])) -> bool {
+/// Watches the node of another ticket until it goes.
+async fn other(record: Weak<TicketRecord>, path: String) {
     loop {
-        let event = match set(record, |client| client.get_and_watch_data(path)).await {
-            Ok((data, watch)) => {
-                read(&data);
-                watch.changed().await
-            }
+        let event = match set(&record, |client| client.get_and_watch_data(&path)).await {
+            Ok((_, watch)) => watch.changed().await,
             Err(event) => event,
         };
         match event {
-            Event::Deleted => return true,
-            Event::Over => return false,
             Event::Changed => {}
+            Event::Over => return,
+            Event::Deleted => break,
         }
     }
-}
-
-/// Watches the node of another ticket until it goes.
-async fn other(record: Weak<TicketRecord>, path: String) {
-    if until_gone(&record, &path, |_| {}).await
-        && let Some(record) = record.upgrade()
-    {
+    if let Some(record) = record.upgrade() {
         record.stir();
     }
 }
@@ -118,26 +107,48 @@ async fn anybody(record: Weak<TicketRecord>, parent: String) {
     }
 }
 
-/// Watches a ticket's own node until it goes, and warns of a request to let go.
-async fn own(record: Weak<TicketRecord>, path: String, child: String, loss: LossHandler) {
-    let warn = |data: &[u8]| {
-        if data == REVOKE
-            && let Some(record) = record.upgrade()
-        {
-            let token = record.place().token().0;
-            tracing::warn!(name = %record.line, token, "somebody asks us to let go");
+/// Has the store told of what becomes of a ticket's own node, and warns of a request to let go. A
+/// task for setting the watch alone: a held lock has none.
+async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
+    match set(&record, |client| client.get_and_tell_data(&path, &listener)).await {
+        Ok(data) => {
+            if data == REVOKE
+                && let Some(record) = record.upgrade()
+            {
+                let token = record.place().token().0;
+                tracing::warn!(name = %record.line, token, "somebody asks us to let go");
+            }
         }
-    };
-    if !until_gone(&record, &path, warn).await {
-        return;
+        Err(Event::Deleted) => drop(listener.send((path, Event::Deleted))),
+        Err(Event::Over | Event::Changed) => {}
     }
-    let Some(record) = record.upgrade() else { return };
-    // One that has moved to another node is not gone.
-    let (moved, moving) =
-        record.with(|place| (place.entry.child != child, place.entry.moving || place.doubtful));
-    if moving {
-        record.stir();
-    } else if !moved {
-        record.lose(&loss);
+}
+
+/// Takes in what becomes of the tickets' own nodes, until the store is dropped.
+pub(super) async fn hear(store: Weak<Shared>, mut told: UnboundedReceiver<(String, Event)>) {
+    while let Some((path, event)) = told.recv().await {
+        let Some(store) = store.upgrade() else { return };
+        store.take_in(path, event);
+    }
+}
+
+impl Shared {
+    /// Takes in what has become of a ticket's own node. The node's name tells the ticket.
+    fn take_in(&self, path: String, event: Event) {
+        let child = path.rsplit('/').next().unwrap_or_default();
+        let id = dialect::guid(child).map(|(id, _)| id);
+        let Some(record) = id.and_then(|id| self.table.find(id)) else { return };
+        if event == Event::Changed {
+            BACKGROUND.spawn(own(Arc::downgrade(&record), path, self.listener.clone()));
+            return;
+        }
+        // One that has moved to another node is not gone.
+        let (moved, moving) =
+            record.with(|place| (place.entry.child != child, place.entry.moving || place.doubtful));
+        if moving {
+            record.stir();
+        } else if !moved {
+            record.lose(&self.table.loss);
+        }
     }
 }
