@@ -9,6 +9,7 @@ mod cost;
 mod death;
 mod evictions;
 mod faults;
+mod log;
 mod model;
 mod nonsense;
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -2,7 +2,7 @@
 //!
 //! Short-lived programs open existing databases, so that case runs no statement that writes or
 //! waits for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close
-//! when it has grown.
+//! when it has grown. A checkpoint waits for the disk, so none is made inside of a transaction.
 
 use super::address::{Address, Creation};
 use super::errors::{busy, explain, obstacle, refused};
@@ -12,10 +12,12 @@ use super::{machine, schema};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::cell::Cell;
+use std::ffi::{OsString, c_int};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -25,6 +27,11 @@ use std::time::Duration;
 /// The length of the write-ahead log, in pages of the database, beyond which closing checkpoints
 /// it, because the next program to open the database reads it all.
 const LOG: u64 = 128;
+
+thread_local! {
+    /// The length of the log, in pages, after this thread's last commit.
+    static LOG_PAGES: Cell<c_int> = const { Cell::new(0) };
+}
 
 /// The endings of SQLite's files beside the database: its log, and the log's index.
 pub(super) const BESIDE: [&str; 2] = ["-wal", "-shm"];
@@ -168,6 +175,8 @@ impl Site {
         conn.busy_timeout(Duration::ZERO)?; // SQLite's own waiting starves one of two processes
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         conn.set_prepared_statement_cache_capacity(48);
+        // In place of SQLite's own, which makes a checkpoint as a part of the commit.
+        conn.wal_hook(Some(note_log_pages));
         if conn.is_readonly("main")? {
             // SQLite opens a file read-only if it may not write, or could not for a moment.
             return Ok(Err(obstacle(&self.name).unwrap_or_else(|| {
@@ -211,6 +220,17 @@ impl Site {
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
     }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as SQLite calls it")]
+fn note_log_pages(_: &Wal, pages: c_int) -> rusqlite::Result<()> {
+    LOG_PAGES.set(pages);
+    Ok(())
+}
+
+/// The length of the log, in pages, after the commit that this thread has just made, if it has.
+pub(super) fn take_log_pages() -> Option<u32> {
+    u32::try_from(LOG_PAGES.take()).ok().filter(|pages| *pages > 0)
 }
 
 /// The file beside this one with its name and this ending.

@@ -5,14 +5,14 @@
 //! without blocking the caller's runtime. While the worker has work queued, all writes are queued
 //! behind it, so that a leave runs after an abandoned operation on the same ticket.
 
-use super::database::{OpenDatabase, Site, pause};
+use super::database::{OpenDatabase, Site, pause, take_log_pages};
 use super::errors::{busy, explain};
 use crate::clock;
 use crate::error::Result;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rusqlite::Connection;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The connection, and the number of jobs queued for the worker.
 #[derive(Debug)]
@@ -20,9 +20,16 @@ pub(super) struct Executor {
     pub(super) site: Site,
     open: Mutex<OpenDatabase>,
     pending: AtomicUsize,
+    /// Whether the log is to be checkpointed.
+    checkpoint_due: AtomicBool,
+    /// The length of the log, in pages, at which it next is.
+    checkpoint_at: AtomicU32,
     /// The process that opened it: neither threads nor an open database survive a fork.
     pid: u32,
 }
+
+/// The pages that the log grows by until it is checkpointed: as many as by default in SQLite.
+const CHECKPOINT: u32 = 1000;
 
 /// A job of the worker; counted as pending until it is dropped.
 #[derive(Debug)]
@@ -32,7 +39,14 @@ impl Executor {
     pub(super) fn open(site: Site) -> Result<Self> {
         let open = site.open()?;
         let pid = std::process::id();
-        Ok(Executor { site, open: Mutex::new(open), pending: AtomicUsize::new(0), pid })
+        Ok(Executor {
+            site,
+            open: Mutex::new(open),
+            pending: AtomicUsize::new(0),
+            checkpoint_due: AtomicBool::new(false),
+            checkpoint_at: AtomicU32::new(CHECKPOINT),
+            pid,
+        })
     }
 
     /// Whether this is the process that opened the store, and not a forked child.
@@ -63,7 +77,9 @@ impl Executor {
         if !self.site.current(&open) {
             return None; // reopening may take time
         }
-        match work(&open.conn) {
+        let done = work(&open.conn);
+        self.note_log();
+        match done {
             Err(error) if busy(&error) => None,
             done => Some(done.map_err(|error| explain(&self.site.name, error))),
         }
@@ -81,6 +97,7 @@ impl Executor {
             let mut open = self.open.lock();
             self.renew(&mut open)?;
             let done = work(&open.conn);
+            self.note_log();
             drop(open);
             match done {
                 Err(error) if busy(&error) && clock::now() < limit && wanted() => pause(),
@@ -117,6 +134,32 @@ impl Executor {
         Ok(())
     }
 
+    /// Notes how long the log is after a transaction. One that could not be checkpointed is left
+    /// until it has grown as much again.
+    fn note_log(&self) {
+        let Some(pages) = take_log_pages() else { return };
+        if pages < CHECKPOINT {
+            self.checkpoint_at.store(CHECKPOINT, Ordering::Relaxed);
+        } else if pages >= self.checkpoint_at.load(Ordering::Relaxed) {
+            self.checkpoint_at.store(pages.saturating_add(CHECKPOINT), Ordering::Relaxed);
+            self.checkpoint_due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a checkpoint is due. It is said once.
+    pub(super) fn take_checkpoint(&self) -> bool {
+        self.checkpoint_due.load(Ordering::Relaxed)
+            && self.checkpoint_due.swap(false, Ordering::Relaxed)
+    }
+
+    /// Checkpoints the log as far as others who use it allow.
+    pub(super) fn checkpoint(&self) {
+        let open = self.open.lock();
+        if let Err(error) = open.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+            tracing::debug!(%error, "the log of the lock database was not checkpointed");
+        }
+    }
+
     /// Checkpoints the log when the last handle is dropped.
     pub(super) fn close(&self) {
         if let Some(open) = self.open.try_lock() {
@@ -128,5 +171,80 @@ impl Executor {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         self.0.pending.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Address;
+    use super::*;
+
+    struct World {
+        folder: tempfile::TempDir,
+        executor: Executor,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let address = Address::of(folder.path().join("locks.db"));
+            let executor = Executor::open(Site::find(address).unwrap()).unwrap();
+            World { folder, executor }
+        }
+
+        fn commit(&self) {
+            let sql = "UPDATE meta SET last = last + 1";
+            assert_eq!(self.executor.run(|conn| conn.execute(sql, [])).unwrap(), 1);
+        }
+
+        /// Commits until a checkpoint is due, and returns how many commits that took.
+        fn commit_until_due(&self) -> u32 {
+            for commits in 1..=2 * CHECKPOINT {
+                self.commit();
+                if self.executor.take_checkpoint() {
+                    return commits;
+                }
+            }
+            panic!("no checkpoint was due");
+        }
+
+        /// The pages of the log, and how many of them are in the file.
+        fn log(&self) -> (u32, u32) {
+            let read = |conn: &Connection| {
+                conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| {
+                    Ok((row.get(1)?, row.get(2)?))
+                })
+            };
+            self.executor.run(read).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_commit_leaves_the_log_to_be_checkpointed() {
+        let world = World::new();
+        world.commit_until_due();
+        let (pages, done) = world.log();
+        assert!(pages >= CHECKPOINT && done == 0, "{done} of {pages}");
+        assert!(!world.executor.take_checkpoint(), "it was said");
+        world.executor.checkpoint();
+        assert_eq!(world.log(), (pages, pages));
+        // Then the log begins anew.
+        world.commit();
+        assert!(world.log().0 < 10, "{:?}", world.log());
+        assert!(world.commit_until_due() > CHECKPOINT / 2);
+    }
+
+    #[test]
+    fn a_log_that_is_in_use_is_left_until_it_has_grown_as_much_again() {
+        let world = World::new();
+        let reader = Connection::open(world.folder.path().join("locks.db")).unwrap();
+        reader.execute_batch("BEGIN; SELECT last FROM meta").unwrap();
+        world.commit_until_due();
+        world.executor.checkpoint();
+        assert!(world.commit_until_due() > CHECKPOINT / 2);
+        reader.execute_batch("COMMIT").unwrap();
+        world.executor.checkpoint();
+        world.commit();
+        assert!(world.log().0 < 10, "{:?}", world.log());
     }
 }

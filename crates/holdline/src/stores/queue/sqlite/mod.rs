@@ -146,9 +146,22 @@ impl File {
         } else {
             shared.executor.try_write(|conn| work(shared, conn))
         };
-        match done {
-            Some(done) => Ok(shared.deliver(done?)),
-            None => self.run_on_worker(work).await,
+        let Some(done) = done else { return self.run_on_worker(work).await };
+        let value = shared.deliver(done?);
+        if shared.executor.take_checkpoint() {
+            self.checkpoint_on_worker();
+        }
+        Ok(value)
+    }
+
+    /// Checkpoints the log, after the notices have been sent, and not on the caller's thread.
+    fn checkpoint_on_worker(&self) {
+        let job = |shared: &Shared| {
+            drop(shared.executor.take_up()); // no operation
+            shared.executor.checkpoint();
+        };
+        if self.handle.send(Box::new(job)).is_err() {
+            self.shared().executor.checkpoint();
         }
     }
 
@@ -168,6 +181,9 @@ impl File {
             drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
                 let _ = reply.send(done.map(|done| shared.deliver(done)));
+            }
+            if shared.executor.take_checkpoint() {
+                shared.executor.checkpoint();
             }
         };
         self.handle.send(Box::new(job))?;
