@@ -1,13 +1,14 @@
-//! The probe of an address at which no client comes through: what kind of server listens there, so
-//! that the error can say it.
+//! What kind of server listens at an address at which no client comes through, so that the error
+//! can say it: by what it says, and by a probe that asks it.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use std::fmt;
 use std::io::ErrorKind::WouldBlock;
 use std::pin::pin;
 use tokio::net::TcpStream;
 
-/// What a server is, by its reply to a plain `PING`.
+/// What a server is, by the first bytes that it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Redis or Valkey.
@@ -26,8 +27,22 @@ pub enum Found {
     Other(String),
 }
 
-/// The first of these hosts that replies, as `host:port`, and what it is. The caller limits the
-/// time.
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Found::Redis => "a Redis or Valkey server",
+            Found::MySql => "a MySQL or MariaDB server",
+            Found::Postgres => "a PostgreSQL server",
+            Found::Tls => "a server that speaks TLS",
+            Found::Http => "an HTTP server",
+            Found::Closed => "a server that closes connections without a word",
+            Found::Other(text) => return write!(f, "a server that answers \"{text}\""),
+        })
+    }
+}
+
+/// The first of these hosts that replies to a plain `PING`, as `host:port`, and what it is. The
+/// caller limits the time.
 ///
 /// # Cancel safety
 ///
@@ -57,7 +72,8 @@ async fn ask(host: &str, port: u16) -> Option<Vec<u8>> {
     }
 }
 
-fn recognise(answer: &[u8]) -> Found {
+/// The kind of a server that says this first, unasked or as the answer to what it does not know.
+pub fn recognise(answer: &[u8]) -> Found {
     match answer {
         [] => Found::Closed,
         // An alert, or a handshake.

@@ -134,7 +134,7 @@ impl Servers {
         let mut options = Vec::new();
         for (key, value) in url.options {
             if key == "tls" {
-                servers.tls = tls::wanted(&value).map_err(invalid)?;
+                servers.tls = tls::wanted(tls, &value).map_err(invalid)?;
             } else {
                 options.push((key.to_owned(), value));
             }
@@ -182,6 +182,17 @@ mod tests {
         assert_eq!((path.as_str(), options), ("team/.", vec![("x".to_owned(), " y".to_owned())]));
         assert_eq!(servers.to_string(), "me@a:7,b:1,[::1]:7");
         assert!(!format!("{servers:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn tls_is_not_both_wanted_and_not() {
+        let tls = |rest| {
+            let invalid = |why: &str| Error::new(ErrorKind::Invalid, why);
+            Servers::read(rest, 7, true, invalid).map(|parts| parts.servers.tls)
+        };
+        assert!(tls("//a").expect("good") && tls("//a?tls=true").expect("good"));
+        let error = tls("//a?tls=false").expect_err("the scheme says something else");
+        assert!(error.to_string().contains("tls=false"), "{error}");
     }
 
     #[test]

@@ -55,10 +55,11 @@ impl TlsOptions {
     }
 }
 
-/// The value of the option `tls`.
-pub fn wanted(value: &str) -> Result<bool, &'static str> {
+/// Whether a URL with this value of the option `tls` wants TLS, which its scheme may want already.
+pub fn wanted(by_scheme: bool, value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
+        "false" | "0" if by_scheme => Err("has a scheme that means TLS, and says tls=false"),
         "false" | "0" => Ok(false),
         _ => Err("has an option tls that is neither true nor false"),
     }

@@ -34,7 +34,7 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::DONE, "done; from `run` and `elect` any code may be the command's own"),
     (Exit::NOTHING, "`break`: nobody stands there by that id, or you said no"),
     (Exit::USAGE, "a flag, name, URL or combination makes no sense"),
-    (Exit::STORE, "the store cannot be used: unreachable, refused, or damaged"),
+    (Exit::STORE, "the store cannot be used: unreachable, not set up, refused, or damaged"),
     (Exit::INTERNAL, "a bug in holdline"),
     (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
     (Exit::OUTPUT, "the answer could not be written to stdout"),

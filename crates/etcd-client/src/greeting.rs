@@ -4,6 +4,7 @@
 //! for what it is, instead of as some broken connection.
 
 use holdline_base::net::Socket;
+use holdline_base::probe::{self, Found};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -24,8 +25,8 @@ pub(crate) struct Greeted {
     wrong: Wrong,
 }
 
-/// The head of a frame: its length, its kind, and what follows.
-const HEAD: usize = 4;
+/// The head of a frame: its length, its kind, and what follows. By as much others are known.
+const HEAD: usize = 5;
 
 impl Greeted {
     pub(crate) fn new(socket: Box<dyn Socket>, wrong: &Wrong) -> Self {
@@ -58,14 +59,18 @@ impl Greeted {
 
 /// What begins so, unless it is HTTP/2, or too little to tell.
 fn name(head: &[u8]) -> Option<&'static str> {
-    const HTTP: &[u8] = b"HTTP";
     // The kind of a frame of settings is 4, and the length of ours is far below 64 KB.
-    match head {
-        [] | [0 | 0x15 | 0x16] | [0, _] | [0, _, _] | [0, _, _, 4] => None,
-        [0x15 | 0x16, 3, ..] => Some("it speaks TLS; write etcds:"),
-        head if HTTP.starts_with(head) && head.len() < HTTP.len() => None,
-        HTTP => Some("it speaks HTTP/1: either it is no etcd, or it wants TLS (etcds:)"),
-        _ => Some("it speaks another protocol than etcd"),
+    if matches!(head, [] | [0] | [0, _] | [0, _, _] | [0, _, _, 4, ..]) {
+        return None;
+    }
+    match probe::recognise(head) {
+        Found::Tls => Some("it speaks TLS; write etcds:"),
+        Found::Http => Some("it speaks HTTP/1: either it is no etcd, or it wants TLS (etcds:)"),
+        Found::Redis => Some("it is a Redis or Valkey server"),
+        Found::MySql => Some("it is a MySQL or MariaDB server"),
+        Found::Postgres => Some("it is a PostgreSQL server"),
+        Found::Other(_) | Found::Closed if head.len() < HEAD => None,
+        Found::Other(_) | Found::Closed => Some("it speaks another protocol than etcd"),
     }
 }
 
@@ -129,15 +134,17 @@ mod tests {
 
     #[test]
     fn others_are_known_by_their_first_bytes() {
-        for good in [&[][..], &[0], &[0, 0], &[0, 0, 6], &[0, 0, 6, 4]] {
+        for good in [&[][..], &[0], &[0, 0], &[0, 0, 6], &[0, 0, 6, 4], &[0, 0, 6, 4, 0]] {
             assert_eq!(name(good), None, "{good:?}");
         }
         for (bytes, word) in [
-            (&b"HTTP"[..], "HTTP/1"),
+            (&b"HTTP/"[..], "HTTP/1"),
             (&[0x15, 3, 3, 0], "TLS"),
-            (b"-ERR", "another protocol"),
-            (&[0x4a, 0, 0, 0], "another protocol"),
-            (&[0, 0, 0, 7], "another protocol"),
+            (b"-ERR", "Redis"),
+            (&[0x4a, 0, 0, 0, 10], "MySQL"),
+            (&[b'E', 0, 0, 0, b'='], "PostgreSQL"),
+            (b"SSH-2", "another protocol"),
+            (&[0, 0, 0, 7, 0], "another protocol"),
         ] {
             assert!(name(bytes).is_some_and(|said| said.contains(word)), "{bytes:?}");
         }

@@ -29,7 +29,8 @@ pub enum ErrorKind {
     Mismatch,
     /// A name, URL, lease or option is invalid.
     Invalid,
-    /// The store refuses access: a wrong password, no permission, a read-only or full disk.
+    /// The store refuses to be used: a wrong password, no permission, tables that nobody has
+    /// installed, a read-only or full disk.
     Denied,
     /// The store contains data that is not this library's, or that it cannot read.
     Corrupt,

@@ -114,7 +114,7 @@ impl LocalQueues {
         }
         let mut map = self.0.lock();
         let entry = map.entry(request.line.clone()).or_insert_with(|| {
-            let permits = Semaphore::new(request.capacity as usize);
+            let permits = Semaphore::new(permits_for(request.capacity) as usize);
             let queue = Arc::new(LocalQueue { permits, state: Mutex::default() });
             Entry { queue, capacity: request.capacity, users: 0 }
         });
@@ -134,6 +134,18 @@ impl LocalQueues {
     }
 }
 
+/// The permits of a semaphore that stand for so much weight, or capacity, of a line.
+fn permits_for(weight: u32) -> u32 {
+    bounded(weight, Semaphore::MAX_PERMITS)
+}
+
+/// The same where a semaphore has `most` permits. On 32-bit machines that is less than the capacity
+/// of a read-write lock; a weight above it then stands for all of them. So tasks wait here that
+/// could ask the store, and none asks that would have to wait.
+fn bounded(weight: u32, most: usize) -> u32 {
+    u32::try_from(most).map_or(weight, |most| weight.min(most))
+}
+
 /// A task's use of a local queue, from entering to leaving.
 #[derive(Debug)]
 struct LocalWaiter {
@@ -149,9 +161,9 @@ impl LocalWaiter {
     async fn pass(&self, request: &AcquireRequest) -> bool {
         let permits = &self.queue.permits;
         let permit = if request.mode == WaitMode::Try {
-            permits.try_acquire_many(request.weight).ok()
+            permits.try_acquire_many(permits_for(request.weight)).ok()
         } else {
-            let permit = permits.acquire_many(request.weight);
+            let permit = permits.acquire_many(permits_for(request.weight));
             clock::within(request.limit, permit).await.and_then(Result::ok)
         };
         permit.map(SemaphorePermit::forget).is_some()
@@ -210,14 +222,39 @@ impl Handover for LocalPermit {
     }
 
     fn downgrade(&mut self, weight: u32) {
-        let surplus = self.weight.saturating_sub(weight);
-        self.weight -= surplus;
+        let weight = weight.min(self.weight);
+        let surplus = permits_for(self.weight) - permits_for(weight);
+        self.weight = weight;
         self.waiter.queue.permits.add_permits(surplus as usize);
     }
 }
 
 impl Drop for LocalPermit {
     fn drop(&mut self) {
-        self.waiter.queue.permits.add_permits(self.weight as usize);
+        self.waiter.queue.permits.add_permits(permits_for(self.weight) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounded;
+
+    /// What passes a semaphore of fewer permits together fits the capacity, as the rule says.
+    #[test]
+    fn weights_are_bounded_where_a_semaphore_has_few_permits() {
+        const FEW: usize = (1 << 29) - 1; // tokio's, on 32-bit machines
+        assert_eq!(bounded(1 << 30, FEW), (1 << 29) - 1, "a writer has all of them");
+        assert_eq!(bounded(1, FEW), 1, "and a reader one");
+        assert_eq!(bounded(u32::MAX, u32::MAX as usize), u32::MAX);
+        for (capacity, most) in (1..=12).flat_map(|capacity| (1..=12).map(move |m| (capacity, m))) {
+            for (one, other) in (1..=capacity).flat_map(|a| (1..=capacity).map(move |b| (a, b))) {
+                let passes = bounded(one, most) + bounded(other, most) <= bounded(capacity, most);
+                assert!(
+                    !passes || one + other <= capacity,
+                    "{one} + {other} of {capacity}, {most}"
+                );
+                assert!(bounded(one, most) <= bounded(capacity, most), "alone it passes");
+            }
+        }
     }
 }

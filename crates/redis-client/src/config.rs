@@ -7,10 +7,12 @@
 //! redis+unix:///path/of/the/socket
 //! ```
 //!
+//! `tls=true` is the same as `rediss`.
+//!
 //! Passwords are kept in a type that does not show them.
 
 use holdline_base::servers::Url;
-use holdline_base::tls::TlsOptions;
+use holdline_base::tls::{self, TlsOptions};
 use holdline_base::url::{self, Secret, join};
 use holdline_base::{Error, ErrorKind, Result};
 use std::time::Duration;
@@ -63,7 +65,7 @@ pub enum Kind {
 type Options = Vec<(String, String)>;
 
 /// The options that are read here, for the error about one that is not known.
-pub const KNOWN: &str = "timeout, password_file, password_env, \
+pub const KNOWN: &str = "timeout, password_file, password_env, tls, \
     ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
     sentinel_password_file, sentinel_password_env";
 
@@ -112,11 +114,10 @@ impl Config {
                  as in redis://:PASSWORD@HOST",
             ));
         }
-        if !self.tls && self.tls_options != TlsOptions::default() {
-            return Err(invalid("has certificates but no TLS; let it begin with rediss"));
+        if self.tls && matches!(self.kind, Kind::Unix(_)) {
+            return Err(invalid("names a socket of this machine, which has no TLS"));
         }
-        self.tls_options.check(self.tls).map_err(invalid)?;
-        Ok(())
+        self.tls_options.check(self.tls).map_err(invalid)
     }
 
     /// Reads the path, whose meaning depends on the topology.
@@ -153,6 +154,7 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "timeout" => self.timeout = duration(value)?,
+            "tls" => self.tls = tls::wanted(self.tls, value).map_err(invalid)?,
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => {
@@ -228,6 +230,14 @@ mod tests {
         let sentinel = read("redis+sentinel://a,b:2/main/1").expect("good");
         assert_eq!(sentinel.kind, Kind::Sentinel("main".to_owned()));
         assert_eq!(sentinel.address(), "redis+sentinel://a:26379,b:2/main/1");
+        for (url, same) in [
+            ("redis://h?tls=true", "rediss://h:6379"),
+            ("rediss://h?tls=true", "rediss://h:6379"),
+            ("redis://h?tls=false", "redis://h:6379"),
+            ("redis+sentinel://h/x?tls=true", "rediss+sentinel://h:26379/x"),
+        ] {
+            assert_eq!(read(url).expect("good").address(), same);
+        }
         assert_eq!(read("redis+cluster://a:1,b:2").expect("good").kind, Kind::Cluster);
         let unix = read("redis+unix:///run/redis.sock").expect("good");
         assert_eq!(unix.kind, Kind::Unix("/run/redis.sock".to_owned()));
@@ -253,6 +263,9 @@ mod tests {
             "redis://h?password_env=HOLDLINE_NOT_SET",
             "redis://h?password_file=/nonexistent",
             "redis://h?ca_file=ca.pem",
+            "redis://h?tls=canary",
+            "rediss://h?tls=false",
+            "redis+unix:///s?tls=true",
             "rediss://h?cert_file=cert.pem",
             "rediss://h?key_file=key.pem",
             "rediss://h?cert_file=c&key_env=HOLDLINE_NOT_SET",

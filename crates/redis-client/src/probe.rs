@@ -26,9 +26,9 @@ pub async fn why(config: &Config) -> Option<Error> {
             "{host} closes connections without a word; if it speaks TLS, use a URL with rediss; \
              else check that it is a Redis or Valkey server"
         ),
-        (Found::Http, _) => format!("{host} is an HTTP server, not Redis or Valkey"),
-        (Found::MySql, _) => format!("{host} is a MySQL or MariaDB server, not Redis or Valkey"),
-        (Found::Postgres, _) => format!("{host} is a PostgreSQL server, not Redis or Valkey"),
+        (found @ (Found::Http | Found::MySql | Found::Postgres), _) => {
+            format!("{host} is {found}, not Redis or Valkey")
+        }
         (Found::Other(text), _) => {
             format!("{host} is no Redis or Valkey server: it answers \"{text}\"")
         }

@@ -1,5 +1,6 @@
 //! What the servers refuse, and how a connection ends.
 
+use holdline_base::probe::Found;
 use std::fmt;
 
 /// Why a request was not done, or why it is not known whether it was.
@@ -57,32 +58,35 @@ pub enum Error {
 }
 
 /// What listens where ZooKeeper should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stranger {
-    /// An HTTP server.
-    Http,
-    /// A server that speaks TLS, which is not asked for.
-    Tls,
     /// ZooKeeper without TLS, though it is asked for.
     Plain,
-    /// Something else.
-    Unknown,
+    /// Another kind of server, or one that speaks TLS, which is not asked for.
+    Other(Found),
 }
 
-impl Stranger {
-    fn what(self) -> &'static str {
-        match self {
-            Stranger::Http => {
-                "an HTTP server answers; name ZooKeeper's client port, which is 2181 unless \
-                 configured otherwise"
-            }
-            Stranger::Tls => "a server answers that speaks TLS; write zks:// for that",
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Stranger::Plain => {
                 "a ZooKeeper answers that speaks no TLS; write zookeeper://, or name its \
                  secureClientPort"
             }
-            Stranger::Unknown => "something answers that is no ZooKeeper",
-        }
+            Stranger::Other(Found::Tls) => {
+                "a server answers that speaks TLS; write zks:// for that"
+            }
+            Stranger::Other(Found::Other(_) | Found::Closed) => {
+                "something answers that is no ZooKeeper"
+            }
+            Stranger::Other(found) => {
+                return write!(
+                    f,
+                    "{found} answers; name ZooKeeper's client port, which is 2181 unless \
+                     configured otherwise"
+                );
+            }
+        })
     }
 }
 
@@ -124,7 +128,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Error::Stranger(stranger, host) => {
-                return write!(f, "at {host} {}", stranger.what());
+                return write!(f, "at {host} {stranger}");
             }
             Error::ConnectionLoss => "the connection broke",
             Error::Timeout => "no answer in time",

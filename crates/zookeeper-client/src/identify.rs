@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::error::Stranger;
 use futures_util::future::Either;
 use holdline_base::clock;
+use holdline_base::probe::{self, Found};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,7 +28,7 @@ const HELLO: &[u8] =
 /// Says what answers there, if that is something else than what the configuration tells.
 pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
     let (http, other) = if config.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
-    let http = async { verdict(config, &says(host, http, 5).await, &[]) };
+    let http = async { verdict(config, &says(host, http, 7).await, &[]) };
     let other = async { verdict(config, &[], &says(host, other, 64).await) };
     let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
     // A server that answers one question may wait for more of the other.
@@ -40,14 +41,16 @@ pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
 
 /// What the answers show.
 fn verdict(config: &Config, http: &[u8], other: &[u8]) -> Option<Stranger> {
-    match (http, other) {
-        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => {
-            (!config.servers.tls).then_some(Stranger::Tls)
-        }
-        (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
-        (_, other) if config.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
-        ([], _) => None, // it may be one that is on its way up
-        _ => Some(Stranger::Unknown),
+    let speaks_tls = |answer| probe::recognise(answer) == Found::Tls;
+    if speaks_tls(http) || speaks_tls(other) {
+        return (!config.servers.tls).then_some(Stranger::Other(Found::Tls));
+    }
+    if config.servers.tls && is_zookeeper(other) {
+        return Some(Stranger::Plain);
+    }
+    match probe::recognise(http) {
+        Found::Closed => None, // it may be one that is on its way up
+        found => Some(Stranger::Other(found)),
     }
 }
 

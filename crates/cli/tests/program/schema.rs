@@ -1,6 +1,10 @@
 //! `schema` and `sweep`: what stores in databases need.
 
 use super::common::Place;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+use super::common::usual_signals;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+use holdline_testkit::{mysql, postgres};
 
 #[test]
 #[cfg(feature = "postgres")]
@@ -43,6 +47,26 @@ fn a_database_has_two_names() {
     for (kind, url) in [("mysql", "postgres://h/x"), ("mariadb", "postgresql://h/x")] {
         let run = place.run(["schema", kind, "--install", url]);
         assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
+    }
+}
+
+/// A database in which nothing was installed is a store that cannot be used yet, of whatever kind
+/// it is.
+#[test]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+fn tables_that_are_not_there_are_a_store_that_cannot_be_used() {
+    usual_signals();
+    let servers = [postgres::start("tables"), mysql::start("tables", mysql::mariadb)];
+    let place = Place::new();
+    for server in servers.iter().flatten() {
+        for scheme in ["table", "shedlock"] {
+            let url = format!("{}?scheme={scheme}", server.url());
+            for verb in [&["run", "x", "--", "echo", "ran"][..], &["try", "x"], &["status"]] {
+                let run = place.run([&["--store", &url], verb].concat());
+                assert_eq!((run.code, run.out.as_str()), (69, ""), "{run:?}");
+                assert!(run.err.contains("install=yes"), "{run:?}");
+            }
+        }
     }
 }
 

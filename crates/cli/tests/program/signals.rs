@@ -92,13 +92,29 @@ fn a_stop_is_passed_on_and_so_is_its_end() {
 #[test]
 fn what_was_ignored_before_stays_ignored() {
     let place = Place::new();
-    let script = format!("trap '' HUP; exec {HOLDLINE} run x -- grep SigIgn /proc/self/status");
+    let grep = "grep SigIgn /proc/self/status";
+    let script = format!("trap '' HUP PIPE; exec {HOLDLINE} run x -- {grep}");
     let mut command = Command::new("sh");
     let run = finish(command.args(["-c", &script]).env("HOLDLINE_STORE", place.url()));
     let mask = run.out.trim().rsplit('\t').next().expect("a mask");
     let mask = u64::from_str_radix(mask, 16).expect("in hexadecimal");
     assert_eq!(mask & 1, 1, "HUP is ignored: {run:?}");
     assert_eq!(mask & (1 << 14), 0, "TERM is not: {run:?}");
+    assert_eq!(mask & (1 << 12), 0, "PIPE is not any more, as the guide says: {run:?}");
+}
+
+/// This program ignores PIPE, as Rust has it; its command does not, and ends as it does without us.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_whose_reader_is_gone_ends_by_pipe() {
+    let place = Place::new();
+    for flags in ["run x --", "run -F x --"] {
+        let script = format!("{HOLDLINE} {flags} yes | head -n 1; echo ${{PIPESTATUS[0]}}");
+        let mut command = Command::new("bash");
+        let run = finish(command.args(["-c", &script]).env("HOLDLINE_STORE", place.url()));
+        assert_eq!((run.out.as_str(), run.err.as_str()), ("y\n141\n", ""), "{flags}");
+        assert_eq!(place.counts("x"), (0, 0));
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::stores::quorum;
+use holdline_base::url;
 use std::path::{Path, PathBuf};
 
 /// The URL of a node for messages: without user, password and options.
@@ -103,11 +104,8 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
 
 /// A host and its port, with one name for this machine.
 fn host(text: &str, port: u16) -> String {
-    let (host, given) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        Some((host, after)) => (host, after.strip_prefix(':')),
-        None => text.split_once(':').map_or((text, None), |(host, given)| (host, Some(given))),
-    };
-    let port = given.and_then(|given| given.parse().ok()).unwrap_or(port);
+    let (host, given) = url::host_and_port(text).unwrap_or((text, None));
+    let port = given.unwrap_or(port);
     let host = decode(host).to_lowercase();
     match host.trim_end_matches('.') {
         "" | "localhost" | "127.0.0.1" | "::1" | "0.0.0.0" | "::" => format!("localhost:{port}"),
@@ -134,25 +132,9 @@ fn file(path: &Path) -> String {
     whole.display().to_string()
 }
 
-/// Decodes percent-encoding; leaves invalid sequences as they are.
+/// Decodes percent-encoding; leaves a text as it is that has an invalid sequence.
 fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match code {
-            Some(code) if byte == b'%' => {
-                bytes.push(code);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    url::decode(text).unwrap_or_else(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -41,8 +41,9 @@ async fn refused(url: &str) -> Vec<Error> {
 async fn a_server_that_is_no_etcd_is_named() {
     for (first, says, word) in [
         (false, &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..], "HTTP/1"),
-        (false, b"-ERR unknown command 'PRI'\r\n", "another protocol"),
-        (true, b"J\0\0\0\n8.0.36\0", "another protocol"),
+        (false, b"-ERR unknown command 'PRI'\r\n", "a Redis or Valkey server"),
+        (true, b"J\0\0\0\n8.0.36\0", "a MySQL or MariaDB server"),
+        (true, b"SSH-2.0-OpenSSH_9.2\r\n", "another protocol"),
         (false, &[0x15, 3, 1, 0, 2, 2, 70], "speaks TLS"),
     ] {
         for error in refused(&format!("etcd://{}", server(first, says).await)).await {

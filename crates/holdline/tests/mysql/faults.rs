@@ -1,14 +1,14 @@
 //! Servers that are killed and started again, connections that are ended, and clients that collide.
 
-use crate::server::{Database, databases, private, ticket};
+use crate::server::{Database, count, databases, private, ticket};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing};
 use holdline::{Mutex, Name, open};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, soon, until};
 use mysql_async::prelude::Queryable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A server that was killed comes back with its locks, and tokens go on rising. What the kill
 /// interrupted was done or not done; never do two hold.
@@ -65,6 +65,25 @@ async fn ended_connections_are_made_again() {
             guard.unlock().await.expect("held, and asked once more");
         }
     }
+}
+
+/// A server that is slow, and answers in time, counts no interrupted handshake of ours: too many of
+/// them in a row would lock this machine out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_server_is_given_time() {
+    let Some(server) = private("mysql-slow", &[]) else { return };
+    let database = Database::fresh(&server.url(), "slow").await;
+    drop(open(&database.url("")).await.expect("installs"));
+    let mut conn = database.conn().await;
+    let before = count(&mut conn, "Aborted_connects").await;
+    let link = Link::to(&*server.hosts()[0]).expect("a port is free");
+    link.delay(Duration::from_millis(250));
+    let address = link.address().to_string();
+    let url = database.url("&timeout=20s").replace("install=yes", "install=no");
+    let began = Instant::now();
+    drop(open(&url.replace(&server.hosts()[0], &address)).await.expect("it is slow"));
+    assert!(began.elapsed() > Duration::from_secs(1), "it was slow: {:?}", began.elapsed());
+    assert_eq!(count(&mut conn, "Aborted_connects").await, before);
 }
 
 /// Many clients use many new names for the first time: none of them meets a deadlock that it is

@@ -12,7 +12,7 @@ fn plain(server: &Server) -> String {
 async fn it_is_never_installed_silently() {
     let Some(server) = private("silently", &["fsync=off"]) else { return };
     let error = open(&plain(&server)).await.expect_err("there is no schema");
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("holdline schema postgres --install"), "{error}");
     let there = "SELECT to_regnamespace('holdline') IS NOT NULL";
     let sql = server.sql().await;

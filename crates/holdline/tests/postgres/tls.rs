@@ -45,8 +45,11 @@ async fn over_tls() {
     let Some((server, folder)) = server("tls") else { return };
     let url = server.url();
     let trusting = format!("{url}&sslmode=verify-full&ca_file={}", file(&folder, "ca.pem"));
-    for scheme in ["table", "row", "advisory"] {
-        let client = open(&format!("{trusting}&scheme={scheme}")).await.expect("opens");
+    let by_tls = trusting.replace("sslmode=verify-full", "tls=true");
+    for (url, scheme) in
+        [(&trusting, "table"), (&trusting, "row"), (&trusting, "advisory"), (&by_tls, "table")]
+    {
+        let client = open(&format!("{url}&scheme={scheme}")).await.expect("opens");
         let guard = Mutex::new(&client, "x").lock().await.expect("works");
         let sql = server.sql().await;
         let plain = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \

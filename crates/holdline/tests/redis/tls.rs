@@ -36,9 +36,14 @@ fn file(folder: &tempfile::TempDir, name: &str) -> String {
 async fn over_tls() {
     let Some((_server, port, folder)) = server("over_tls", "no") else { return };
     let url = format!("rediss://127.0.0.1:{port}");
-    let client = open(&format!("{url}?ca_file={}", file(&folder, "ca.pem"))).await.expect("opens");
-    let guard = Mutex::new(&client, "x").lock().await.expect("works");
-    guard.unlock().await.expect("held");
+    let ca = file(&folder, "ca.pem");
+    for url in
+        [format!("{url}?ca_file={ca}"), format!("redis://127.0.0.1:{port}?tls=true&ca_file={ca}")]
+    {
+        let client = open(&url).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        guard.unlock().await.expect("held");
+    }
     // A client that does not know the authority does not trust the server.
     let error = open(&url).await.expect_err("an unknown authority");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

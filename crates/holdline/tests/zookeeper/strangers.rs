@@ -60,7 +60,9 @@ async fn other_servers_are_named() {
     let http = server("HTTP/1.1 400 Bad Request\r\n\r\n");
     is_named(&format!("zookeeper://{http}"), "an HTTP server answers").await;
     let redis = server("-ERR wrong number of arguments for 'get' command\r\n");
-    is_named(&format!("zookeeper://{redis}"), "something answers that is no ZooKeeper").await;
+    is_named(&format!("zookeeper://{redis}"), "a Redis or Valkey server answers").await;
+    let ssh = server("SSH-2.0-OpenSSH_9.2\r\n");
+    is_named(&format!("zookeeper://{ssh}"), "something answers that is no ZooKeeper").await;
     #[cfg(feature = "zookeeper-tls")]
     is_named(&format!("zks://{http}"), "an HTTP server answers").await;
 }

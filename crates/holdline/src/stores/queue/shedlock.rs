@@ -127,10 +127,14 @@ pub(super) fn at_least(text: &str) -> std::result::Result<Duration, &'static str
 
 /// The fault of a table that is not there, or has other times than it must; `what` says which.
 pub(super) fn unusable(table: &str, address: &impl fmt::Display, what: Option<&str>) -> Fault {
-    let what =
-        what.unwrap_or("is not there; make it as ShedLock says, or open it with ?install=yes");
-    let message = format!("the table {table} at {address} {what}");
-    Fault::Ours(ErrorKind::Unsupported, message)
+    let (kind, what) = match what {
+        Some(what) => (ErrorKind::Unsupported, what),
+        None => (
+            ErrorKind::Denied,
+            "is not there; make it as ShedLock says, or open it with ?install=yes",
+        ),
+    };
+    Fault::Ours(kind, format!("the table {table} at {address} {what}"))
 }
 
 impl<D: Dialect> Shedlock<D> {

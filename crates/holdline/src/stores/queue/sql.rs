@@ -149,14 +149,12 @@ pub(super) async fn foreign(
 ) -> Option<Error> {
     let (host, found) = probe::first(hosts).await?;
     let what = match found {
-        Found::Redis => format!("is a Redis or Valkey server, not {kind}"),
-        Found::MySql if kind != "MySQL" => format!("is a MySQL or MariaDB server, not {kind}"),
-        Found::Postgres if kind != "PostgreSQL" => format!("is a PostgreSQL server, not {kind}"),
-        Found::Http => format!("is an HTTP server, not {kind}"),
+        Found::MySql if kind == "MySQL" => return None,
+        Found::Postgres if kind == "PostgreSQL" => return None,
+        Found::Closed => return None, // PostgreSQL does so as well
         Found::Tls => format!("speaks TLS before anything else, which {kind} does not"),
         Found::Other(text) => format!("is no {kind} server: it answers \"{text}\""),
-        // PostgreSQL closes the connection as well.
-        Found::Closed | Found::MySql | Found::Postgres => return None,
+        found => format!("is {found}, not {kind}"),
     };
     Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {host} {what}")))
 }

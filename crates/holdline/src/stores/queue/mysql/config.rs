@@ -104,7 +104,7 @@ impl Config {
                 Ok(number @ 1..=64) => self.connections = number,
                 _ => return Err(invalid("has a number of connections that is not from 1 to 64")),
             },
-            "tls" => self.tls = tls::wanted(value).map_err(invalid)?,
+            "tls" => self.tls = tls::wanted(false, value).map_err(invalid)?,
             _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())

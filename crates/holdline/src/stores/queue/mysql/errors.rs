@@ -64,6 +64,12 @@ fn out_of_order(error: &mysql_async::ServerError) -> bool {
     error.code == 1180 && error.message.contains("error 149 ")
 }
 
+/// Whether the cause of an error is a full disk, at a commit for instance: the number of the error
+/// says only what failed.
+fn is_full(message: &str) -> bool {
+    message.contains("No space left on device")
+}
+
 /// Whether TLS failed.
 fn rejected(error: &IoError) -> bool {
     !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
@@ -131,7 +137,10 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
              limit, or close others",
         ),
         1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
-        1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),
+        code if matches!(code, 1021 | 1037 | 1038 | 1041 | 1114) || is_full(&error.message) => (
+            ErrorKind::Unavailable,
+            "has no room left, in memory or on disk; free some, or give it more",
+        ),
         // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
         // majority, a transaction that the cluster refuses.
         1020 | 1047 | 1053 | 1077 | 1079 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024 | 3058
@@ -145,12 +154,33 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
 mod tests {
     use super::*;
 
+    fn fault(code: u16, message: &str) -> Fault {
+        let (message, state) = (message.to_owned(), "HY000".to_owned());
+        Fault::from(ClientError::Server(mysql_async::ServerError { code, message, state }))
+    }
+
+    /// The words of MySQL 8 and of MariaDB 10.
+    #[test]
+    fn a_full_disk_is_told_whatever_failed() {
+        for (code, message) in [
+            (3, "Error writing file '/tmp/ML1' (OS errno 28 - No space left on device)"),
+            (1021, "Disk full (/tmp/#sql-1); waiting for someone to free some space..."),
+            (1026, "Error writing file 'binlog' (errno: 28 - No space left on device)"),
+            (1030, "Got error 28 \"No space left on device\" from storage engine InnoDB"),
+            (1041, "Out of memory; check if mysqld or some other process uses all available"),
+            (1114, "The table 'holdline_line' is full"),
+            (1180, "Got error 28 - 'No space left on device' during COMMIT"),
+        ] {
+            let error = fault(code, message).explain(&"mysql://h", "");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("has no room left"), "{error}");
+        }
+        let other = fault(1180, "Got error 1 - 'Operation not permitted' during COMMIT");
+        assert_eq!(other.explain(&"mysql://h", "").kind(), ErrorKind::Corrupt);
+    }
+
     #[test]
     fn a_commit_that_a_group_refuses_is_a_conflict() {
-        let fault = |code, message: &str| {
-            let (message, state) = (message.to_owned(), "HY000".to_owned());
-            Fault::from(ClientError::Server(mysql_async::ServerError { code, message, state }))
-        };
         let deadlock = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
         assert!(fault(1180, deadlock).conflict());
         assert!(fault(3101, "Plugin instructed the server to rollback").conflict());

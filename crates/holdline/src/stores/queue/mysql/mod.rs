@@ -56,7 +56,10 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let (limit, silent) = (config.timeout, Fault::Silence.explain(&config, ""));
     let (address, hosts) = (config.to_string(), [(config.host.clone(), config.port)]);
     let foreign = || sql::foreign(&address, "MySQL", &hosts);
-    opening::open(limit, Box::pin(open_scheme(config)), silent, foreign).await
+    // A probe is an interrupted handshake to the server, which locks a host out that has too many
+    // of them (max_connect_errors): so one that is only slow gets more time.
+    let patience = limit * 2 / 3;
+    opening::open(limit, patience, Box::pin(open_scheme(config)), silent, foreign).await
 }
 
 async fn open_scheme(config: Config) -> Result<Arc<dyn Store>> {

@@ -11,7 +11,7 @@ use super::keys::KeyScheme;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::queue::{shedlock, sql};
 use crate::stores::servers::Url;
-use crate::stores::tls::TlsOptions;
+use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, some};
 use std::fmt;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(super) enum Listen {
 }
 
 const KNOWN: &str = "scheme, keys, connections, at_least, schema, install, listen, timeout, \
-    sslmode, password_file, password_env, ca_file, ca_env, cert_file, cert_env, key_file and \
+    sslmode, tls, password_file, password_env, ca_file, ca_env, cert_file, cert_env, key_file and \
     key_env";
 
 impl Address {
@@ -109,15 +109,27 @@ impl Address {
         };
         let has = |option| url.options.iter().any(|(key, _)| *key == option);
         let (has_schema, has_at_least) = (has("schema"), has("at_least"));
-        let mut keys = None;
+        let (mut keys, mut tls) = (None, None);
         for (key, value) in url.options {
-            if key == "keys" {
-                let why = "has keys that are not known; see the guide for PostgreSQL";
-                keys = Some(KeyScheme::named(&value).ok_or_else(|| invalid(why))?);
-            } else {
-                address.set(key, &value)?;
+            match key {
+                "keys" => {
+                    let why = "has keys that are not known; see the guide for PostgreSQL";
+                    keys = Some(KeyScheme::named(&value).ok_or_else(|| invalid(why))?);
+                }
+                "tls" | "sslmode" => {
+                    let wanted = if key == "tls" {
+                        tls::wanted(false, &value).map_err(invalid)?
+                    } else {
+                        ssl_mode(&value)?
+                    };
+                    if tls.replace(wanted).is_some_and(|other| other != wanted) {
+                        return Err(invalid("has a tls and an sslmode that contradict each other"));
+                    }
+                }
+                _ => address.set(key, &value)?,
             }
         }
+        address.tls = tls.unwrap_or(false);
         match (keys, &mut address.scheme) {
             (Some(keys), Scheme::Advisory(used)) => *used = keys,
             (Some(_), _) => return Err(invalid("has keys, which only scheme=advisory has")),
@@ -147,7 +159,6 @@ impl Address {
             "listen" => self.listen = listen(value)?,
             "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
             "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
-            "sslmode" => self.tls = ssl_mode(value)?,
             _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
@@ -156,9 +167,6 @@ impl Address {
     fn check(&self) -> Result<()> {
         if self.user.is_none() && self.password.is_some() {
             return Err(invalid("has a password, but no user"));
-        }
-        if !self.tls && self.tls_options != TlsOptions::default() {
-            return Err(invalid("has certificates, but no TLS; say sslmode=verify-full"));
         }
         self.tls_options.check(self.tls).map_err(invalid)
     }
@@ -272,6 +280,27 @@ mod tests {
             panic!("another address");
         };
         assert_eq!(direct.to_string(), "postgres://a:5432/x");
+    }
+
+    #[test]
+    fn tls_is_asked_for_in_two_ways_that_agree() {
+        for (options, tls) in [
+            ("", false),
+            ("?tls=true", true),
+            ("?sslmode=require", true),
+            ("?tls=true&sslmode=verify-full", true),
+            ("?sslmode=disable&tls=false", false),
+        ] {
+            assert_eq!(
+                Address::read(&format!("//a{options}")).expect("good").tls,
+                tls,
+                "{options}"
+            );
+        }
+        for options in ["tls=true&sslmode=disable", "sslmode=require&tls=false"] {
+            let error = Address::read(&format!("//a?{options}")).expect_err("which?");
+            assert!(error.to_string().contains("contradict"), "{error}");
+        }
     }
 
     #[test]

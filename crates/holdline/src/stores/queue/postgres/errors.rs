@@ -30,7 +30,7 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
     match &*error.code {
         // The tables or functions are not there, or not for us.
         "3F000" | "42P01" | "42883" => (
-            ErrorKind::Unsupported,
+            ErrorKind::Denied,
             "has no tables and functions for locks; install them with \"holdline schema postgres \
              --install URL\" (or have what it prints run by an administrator), or open it with \
              ?install=yes"

@@ -57,7 +57,8 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let (limit, silent) = (address.timeout + install, Fault::Silence.explain(&address, ""));
     let (shown, hosts) = (address.to_string(), address.hosts.clone());
     let foreign = || sql::foreign(&shown, "PostgreSQL", &hosts);
-    opening::open(limit, Box::pin(open_scheme(address)), silent, foreign).await
+    let patience = opening::patience(limit);
+    opening::open(limit, patience, Box::pin(open_scheme(address)), silent, foreign).await
 }
 
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {

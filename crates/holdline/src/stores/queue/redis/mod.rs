@@ -314,7 +314,8 @@ pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let silent = Fault::Silence.explain(&servers.address()).into();
     let servers = &*servers;
     let foreign = || async move { what_answers(servers).await.map(Error::from) };
-    opening::open(servers.timeout, Box::pin(connect(config)), silent, foreign).await
+    let (limit, patience) = (servers.timeout, opening::patience(servers.timeout));
+    opening::open(limit, patience, Box::pin(connect(config)), silent, foreign).await
 }
 
 async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
