@@ -22,6 +22,7 @@ fn one_works_at_a_time_and_the_next_takes_over() {
         // It learns that its leadership is broken, and why; the next takes over; it stands again.
         let mut second = start(&store);
         second.says("leads");
+        store.is_awaited("scheduler"); // or else the first might be in line before the second
         store.break_lock("scheduler", store.holder("scheduler"));
         let loss = first.says("we lead no more");
         assert!(loss.contains("broken by force") && loss.contains("a test"), "{loss}");

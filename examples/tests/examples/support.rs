@@ -56,6 +56,14 @@ impl Store {
         })
     }
 
+    /// Waits until somebody waits for a lock.
+    pub(crate) fn is_awaited(&self, name: &str) {
+        until(&format!("{name:?} is waited for"), || {
+            let info = self.client.inspect(name).expect("the store is there");
+            (!info.waiters.is_empty()).then_some(())
+        });
+    }
+
     /// Takes a lock away from its holder.
     pub(crate) fn break_lock(&self, name: &str, id: TicketId) {
         let token = self.client.force_unlock(name, id, "a test").expect("the store is there");
