@@ -12,7 +12,8 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The servers could not be reached, or did not answer in time. A retry may succeed.
+    /// The servers could not be reached, did not answer in time, or have no room. A retry may
+    /// succeed.
     Unavailable,
     /// What answers lacks something that is needed, or this build does.
     Unsupported,

@@ -82,12 +82,13 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
             (ErrorKind::Denied, message)
         }
         Code::ResourceExhausted if text.contains("database space exceeded") => {
-            (ErrorKind::Denied, format!("{address} is full; compact it, then clear its alarm"))
+            let advice = "is full; compact it, then clear its alarm";
+            (ErrorKind::Unavailable, format!("{address} {advice}"))
         }
         Code::Foreign if reached => {
             (ErrorKind::Unavailable, format!("{address} is not answered by etcd at the moment"))
         }
-        Code::Foreign => (ErrorKind::Unsupported, format!("{address} cannot be used as etcd")),
+        Code::Foreign => (ErrorKind::Invalid, format!("{address} cannot be used as etcd")),
         Code::Unimplemented => {
             (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))
         }

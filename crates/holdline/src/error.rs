@@ -16,7 +16,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The store could not be reached, or did not answer in time. A retry may succeed.
+    /// The store could not be reached, did not answer in time, or has no room, in memory or on
+    /// disk. A retry may succeed.
     Unavailable,
     /// The lock was lost: its lease expired, or it was broken by force. Undo or check the work.
     Lost,
@@ -30,7 +31,7 @@ pub enum ErrorKind {
     /// A name, URL, lease or option is invalid.
     Invalid,
     /// The store refuses to be used: a wrong password, no permission, tables that nobody has
-    /// installed, a read-only or full disk.
+    /// installed, a read-only file system.
     Denied,
     /// The store contains data that is not this library's, or that it cannot read.
     Corrupt,

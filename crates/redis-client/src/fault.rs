@@ -145,7 +145,7 @@ fn refused(error: &RedisError, address: &str) -> Error {
     } else if is("NOPERM") || is("no permissions") || is("can't run this command") {
         (ErrorKind::Denied, "denies a permission; see the minimal ACL in the guide for Redis")
     } else if is("OOM") || is("MISCONF") {
-        (ErrorKind::Denied, "has no room, in memory or on disk; give it more")
+        (ErrorKind::Unavailable, "has no room, in memory or on disk; give it more")
     } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
         (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
     } else if is("unknown command") || is("NOPROTO") {

@@ -8,6 +8,7 @@ mod dropped;
 mod faults;
 mod foreign;
 mod frozen;
+mod full;
 mod garble;
 mod interop;
 mod late;

@@ -47,7 +47,7 @@ async fn a_server_that_is_no_etcd_is_named() {
         (false, &[0x15, 3, 1, 0, 2, 2, 70], "speaks TLS"),
     ] {
         for error in refused(&format!("etcd://{}", server(first, says).await)).await {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:#}");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
             assert!(format!("{error:#}").contains(word), "{error:#}");
         }
     }
@@ -63,7 +63,7 @@ async fn tls_and_none_are_told_apart() {
     for error in refused(&wrong).await {
         // It may wait for more instead of hanging up.
         let kind = error.kind();
-        assert!(matches!(kind, ErrorKind::Unsupported | ErrorKind::Unavailable), "{error:#}");
+        assert!(matches!(kind, ErrorKind::Invalid | ErrorKind::Unavailable), "{error:#}");
         assert!(format!("{error:#}").contains("write etcd:"), "{error:#}");
     }
     // It hangs up without a word, as one does that is just going down.

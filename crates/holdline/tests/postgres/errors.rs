@@ -124,7 +124,7 @@ async fn a_full_disk_is_an_error_and_loses_nothing() {
         }
     }
     let error = error.expect("new locks need room");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no room on its disk"), "{error}");
     sql.batch_execute(room).await.expect("works");
     let other = Raw::named(&server.url(), "after").await;

@@ -295,7 +295,21 @@ async fn when_memory_runs_out_locks_can_be_kept_and_released() {
     tokio::time::sleep(Duration::from_secs(4)).await; // two leases
     assert!(guard.is_valid() && first.is_valid(), "renewed");
     let error = Mutex::new(&client, "new").try_lock().await.expect_err("no room");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    // A waiter waits until there is room.
+    let refusals = || {
+        let errors: String = server.query(&["INFO", "errorstats"]);
+        let (_, count) = errors.split_once("errorstat_OOM:count=").expect("it has refused one");
+        let digits = count.split(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|count| count.parse::<u64>().ok()).expect("a number")
+    };
+    let before = refusals();
+    let new = Mutex::new(&client, "new");
+    let patient = tokio::spawn(async move { new.lock().await });
+    until("it has been refused", async || refusals() > before).await;
+    let _: () = server.query(&["CONFIG", "SET", "maxmemory", "0"]);
+    let held = soon("admitted", patient).await.expect("no panic").expect("there is room");
+    held.unlock().await.expect("held");
     guard.unlock().await.expect("released");
     first.unlock().await.expect("released");
     let next = soon("admitted", waiting).await.expect("no panic");

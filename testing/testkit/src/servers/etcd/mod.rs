@@ -6,7 +6,9 @@ mod private;
 
 #[cfg(feature = "links")]
 pub use private::start_apart;
-pub use private::{Calls, Servers, start, start_forgetful, start_mutual, start_on_disk, start_tls};
+pub use private::{
+    Calls, Servers, start, start_forgetful, start_mutual, start_on_disk, start_small, start_tls,
+};
 
 use super::hosts;
 use crate::probe::http_get;

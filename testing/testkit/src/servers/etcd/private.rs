@@ -51,6 +51,11 @@ pub fn start_on_disk() -> Option<Servers> {
     start_in(folder, 1, &quick())
 }
 
+/// One member with room for few keys: 200 KB of them.
+pub fn start_small() -> Option<Servers> {
+    start_in(memory(), 1, &quick().args(&["--quota-backend-bytes", "200000"]))
+}
+
 fn memory() -> Folder {
     Folder::new("etcd").unwrap_or_else(|e| panic!("{e}"))
 }

@@ -50,7 +50,7 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
             ErrorKind::Unavailable,
             format!("cancelled a statement about {what}; see its statement_timeout"),
         ),
-        "53100" => (ErrorKind::Denied, "has no room on its disk".to_owned()),
+        "53100" => (ErrorKind::Unavailable, "has no room on its disk".to_owned()),
         "53300" => (
             ErrorKind::Unavailable,
             "has no connection left for us; raise its max_connections, or the limit of the role \
