@@ -90,6 +90,26 @@ async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
+/// Its thread begins to sweep when a lock is held for long, and may find it dropped.
+#[tokio::test]
+async fn a_dropped_store_that_clears_its_own_places_away_leaves_nobody_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (two, job) = (File::open(&file).unwrap(), name("job"));
+    for round in 0..300 {
+        let (one, ticket) = (File::open(&file).unwrap(), fresh());
+        let standing = enter(&one, &job, &ticket, Enter::Queue).await;
+        let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+        enter(&one, &job, &ticket, Enter::Keep(seq)).await;
+        drop(one);
+        let next = fresh();
+        let standing = enter(&two, &job, &next, Enter::Try).await;
+        assert!(matches!(standing, Standing::Admitted(_)), "{round}: {standing:?}");
+        leave(&two, &job, next.id).await;
+    }
+}
+
 #[tokio::test]
 async fn a_removed_liveness_lock_is_lit_again() {
     let _together = together();

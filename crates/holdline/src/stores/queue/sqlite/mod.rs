@@ -208,10 +208,11 @@ impl File {
         .await
     }
 
-    /// Removes the places of the dead among these processes. Returns whether there were any.
+    /// Removes the places of the dead among these processes. Returns whether there were any, or
+    /// others may have removed them.
     async fn remove_dead(&self, processes: &[rows::Process]) -> Result<bool> {
-        let dead = self.shared().dead_of(processes)?;
-        let any = !dead.is_empty();
+        let (dead, missing) = self.shared().dead_of(processes)?;
+        let any = missing || !dead.is_empty();
         for process in dead {
             while self.ask(move |_, conn| operations::remove_places_of(conn, process)).await? {}
             self.shared().clear(process);

@@ -193,17 +193,22 @@ impl Shared {
         self.process_state.lock().own_lock.as_ref().map(|own_lock| own_lock.process)
     }
 
-    /// The dead among these processes.
-    pub(super) fn dead_of(&self, processes: &[Process]) -> Result<Vec<Process>> {
+    /// The dead among these processes, and whether any other has no liveness lock: it may have been
+    /// cleared away since it was seen.
+    pub(super) fn dead_of(&self, processes: &[Process]) -> Result<(Vec<Process>, bool)> {
         let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
         let own = self.own();
         let mut others = processes.to_vec();
         others.sort_unstable();
         others.dedup();
+        others.retain(|one| Some(*one) != own);
+        let mut missing = false;
         others.retain(|one| {
-            Some(*one) != own && liveness_dir.peer(*one).is_some_and(|it| it.is_free())
+            let peer = liveness_dir.peer(*one);
+            missing |= peer.is_none();
+            peer.is_some_and(|it| it.is_free())
         });
-        Ok(others)
+        Ok((others, missing))
     }
 
     /// A function that says whether a process is alive, and checks each process once.
@@ -280,7 +285,7 @@ impl Shared {
         let Ok(owners) = self.executor.run(operations::owners) else { return };
         // Checked again: a liveness lock that was just being created was free for an instant. But a
         // process takes it before its first place.
-        let Ok(dead) = self.dead_of(&stale) else { return };
+        let Ok((dead, _)) = self.dead_of(&stale) else { return };
         for process in dead {
             if !owners.value.contains(&process) || self.remove_places_of(process) {
                 liveness_dir.clear(process);
