@@ -32,6 +32,7 @@ pub(super) struct Scenario {
     pub(super) processes: usize,
     pub(super) seconds: f64,
     tasks: usize,
+    /// With more than one, each process has names of its own.
     names: usize,
     hold_us: u64,
     figure: Figure,
@@ -55,6 +56,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         seconds: 1.5,
         tasks: 64,
         names: 64,
+        hold_us: 0,
+        figure: Figure::Rate,
+    },
+    Scenario {
+        key: "names1024",
+        about: "4 processes x 256 tasks, a name for each task",
+        processes: 4,
+        seconds: 1.5,
+        tasks: 256,
+        names: 256,
         hold_us: 0,
         figure: Figure::Rate,
     },
@@ -125,8 +136,9 @@ impl Scenario {
         // A prefix tells drivers whether several of their tasks may want one name.
         let prefix = format!("{}-{}", self.key, fresh("peers"));
         let Scenario { names, tasks, hold_us, .. } = self;
-        for driver in &mut *drivers {
-            driver.say(&format!("run {prefix} {names} {tasks} {time} {hold_us}"))?;
+        for (process, driver) in drivers.iter_mut().enumerate() {
+            let own = if *names > 1 { format!("-{process}") } else { String::new() };
+            driver.say(&format!("run {prefix}{own} {names} {tasks} {time} {hold_us}"))?;
         }
         drivers.iter_mut().try_for_each(|driver| driver.expect("set"))?;
         let cpu =

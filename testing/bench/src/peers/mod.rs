@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Only these peers, by name.
     #[arg(long = "peer", value_name = "NAME")]
     peers: Vec<String>,
-    /// Only these measurements: alone, names, one, spread, crowd, held, first.
+    /// Only these measurements: alone, names, names1024, one, spread, crowd, held, first.
     #[arg(long, value_name = "WHAT")]
     only: Vec<String>,
     /// Writes the tables into this page, between its marks `<!-- tables -->` and `<!-- end -->`.
