@@ -214,11 +214,15 @@ mod tests {
             "ERR max number of clients reached",
             "ERR Script attempted to access a non local key in a cluster node",
             "UNBLOCKED force unblock from blocking operation, instance state changed",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to",
         ] {
             let error = explained(&format!("-{reply}\r\n"));
             assert!(error.retryable(), "{error:?}");
         }
-        for reply in ["NOAUTH Authentication required.", "OOM command"] {
+        for reply in
+            ["NOAUTH Authentication required.", "NOPERM this user has no permissions to run the"]
+        {
             let error = explained(&format!("-{reply}\r\n"));
             assert!(!error.retryable(), "{error:?}");
         }
