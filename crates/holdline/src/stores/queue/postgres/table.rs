@@ -16,6 +16,7 @@ use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
 use std::fmt;
 use std::future::pending;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ pub(super) struct Table(Arc<Shared>);
 
 /// The state of a store and its background handle.
 struct Shared {
-    connection: Connection,
+    /// At least one. Each line has one of them, so that its calls stay in order; they are made when
+    /// they are needed.
+    connections: Vec<Connection>,
     listener: Option<Listener>,
 }
 
@@ -38,12 +41,24 @@ impl Table {
     pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
         let channel = format!("holdline_{:016x}", names::random()? as u64);
-        let connection = Connection::new(Arc::clone(&address));
-        let opened = connection.session().await;
+        let number = address.connections.unwrap_or(1);
+        let connections: Vec<_> = (0..number).map(|_| Connection::new(address.clone())).collect();
+        let opened = connections[0].session().await;
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connection).await;
+        warn(&connections[0]).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { connection, listener })))
+        Ok(Table(Arc::new(Shared { connections, listener })))
+    }
+
+    fn address(&self) -> &Address {
+        &self.0.connections[0].address
+    }
+
+    /// The connection for calls about a line.
+    fn connection(&self, line: &Name) -> &Connection {
+        let mut hasher = DefaultHasher::new();
+        line.as_str().hash(&mut hasher);
+        &self.0.connections[hasher.finish() as usize % self.0.connections.len()]
     }
 
     /// Calls a function, which may be repeated, as all of them may: about a line or about all.
@@ -55,9 +70,10 @@ impl Table {
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer> {
-        let Connection { address, .. } = &self.0.connection;
+        let connection = line.map_or(&self.0.connections[0], |line| self.connection(line));
+        let address = &connection.address;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = self.0.connection.call(taker, &sql).await;
+        let answer = connection.call(taker, &sql).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }
@@ -69,9 +85,7 @@ impl Table {
         rows: &[Row],
         read: impl FnOnce(&Row, usize) -> Option<T>,
     ) -> Result<T> {
-        rows.first()
-            .and_then(|row| read(row, 0))
-            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
+        rows.first().and_then(|row| read(row, 0)).ok_or_else(|| invalid_reply(self.address(), line))
     }
 }
 
@@ -110,7 +124,7 @@ impl AsyncStore for Table {
         let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
-            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
+            .ok_or_else(|| invalid_reply(self.address(), line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
             listener.catch_up(ticket.id);
         }
@@ -118,7 +132,7 @@ impl AsyncStore for Table {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let in_flight = &self.0.connection.in_flight;
+        let in_flight = &self.connection(line).in_flight;
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
@@ -128,7 +142,7 @@ impl AsyncStore for Table {
         }
         let found = self.value(line, &answer.rows, Row::truth)?;
         if !found && answer.repeated {
-            return Err(outcome_unknown(&self.0.connection.address, line));
+            return Err(outcome_unknown(self.address(), line));
         }
         Ok(found)
     }
@@ -143,7 +157,7 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
         let answer = self.call(Some(line), None, look, &params).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self.address(), line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -157,7 +171,7 @@ impl AsyncStore for Table {
         // No token is null, not nonsense.
         let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
-            return Err(outcome_unknown(&self.0.connection.address, line));
+            return Err(outcome_unknown(self.address(), line));
         }
         Ok(token.map(Seq))
     }
@@ -177,12 +191,12 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.0.connection.address.to_string()
+        self.address().to_string()
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.connection.address.fmt(f)
+        self.address().fmt(f)
     }
 }
