@@ -222,6 +222,30 @@ impl Site {
     }
 }
 
+impl OpenDatabase {
+    /// Checkpoints the log, and returns whether it begins anew.
+    ///
+    /// First what there is, beside those who write. They have written more by then, and so would
+    /// again and again, and the log would grow without end. So then that little, while they wait.
+    pub(super) fn checkpoint(&self) -> rusqlite::Result<bool> {
+        self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        self.conn.busy_handler(Some(waits))?;
+        let restart = "PRAGMA wal_checkpoint(RESTART)";
+        let busy = self.conn.query_row(restart, [], |row| row.get::<_, bool>(0));
+        self.conn.busy_timeout(Duration::ZERO)?;
+        Ok(!busy?)
+    }
+}
+
+/// Whether a checkpoint goes on to wait, after so many pauses, for those who write to end or, while
+/// it keeps others from writing, for those who read: a few milliseconds.
+fn waits(pauses: i32) -> bool {
+    if pauses < 32 {
+        pause();
+    }
+    pauses < 32
+}
+
 #[allow(clippy::unnecessary_wraps, reason = "as SQLite calls it")]
 fn note_log_pages(_: &Wal, pages: c_int) -> rusqlite::Result<()> {
     LOG_PAGES.set(pages);
