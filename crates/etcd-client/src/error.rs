@@ -19,6 +19,9 @@ pub(crate) enum Verdict {
 /// The lease that a request named does not exist (any more).
 const NO_LEASE: &str = "requested lease not found";
 
+/// The database has reached its quota.
+const NO_SPACE: &str = "database space exceeded";
+
 pub(crate) fn judge(status: &Status) -> Verdict {
     let text = &status.message;
     match status.code {
@@ -53,6 +56,12 @@ pub fn is_lease_gone(error: &dyn std::error::Error) -> bool {
     error.source().is_some_and(|source| source.to_string().contains(NO_LEASE))
 }
 
+/// Whether a call failed because etcd's database is full, by the cause of its error. It may have
+/// been carried out all the same, if it was what filled it.
+pub fn is_full(error: &dyn std::error::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains(NO_SPACE))
+}
+
 /// Whether a lease could not be granted because there is one by this number.
 pub(crate) fn is_lease_there(error: &Error) -> bool {
     let source = std::error::Error::source(error);
@@ -81,7 +90,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
             let message = format!("{address} has no users; leave the user out of the URL");
             (ErrorKind::Denied, message)
         }
-        Code::ResourceExhausted if text.contains("database space exceeded") => {
+        Code::ResourceExhausted if text.contains(NO_SPACE) => {
             let advice = "is full; compact it, then clear its alarm";
             (ErrorKind::Unavailable, format!("{address} {advice}"))
         }

@@ -1,5 +1,6 @@
 //! A database that is full: etcd refuses all writes but deletions until its alarm is cleared.
 
+use futures_util::poll;
 use holdline::{ErrorKind, Mutex};
 use holdline_testkit::etcd::{Servers, start_small};
 use holdline_testkit::{soon, until};
@@ -21,7 +22,7 @@ fn make_room(server: &Servers) {
     server.say(&["alarm", "disarm"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_full_database_keeps_what_is_held_and_makes_others_wait() {
     let Some(server) = start_small() else { return };
     let client = server.client().await;
@@ -39,8 +40,15 @@ async fn a_full_database_keeps_what_is_held_and_makes_others_wait() {
     tokio::time::sleep(Duration::from_secs(3)).await; // more than a lease
     assert!(held.is_valid(), "renewed");
     assert!(!waiting.is_finished());
+    // The next task of this process would enter along with the deletion.
+    let next = Mutex::new(&client, "held").lease(Duration::from_secs(2));
+    let mut next = Box::pin(async move { next.lock().await });
+    assert!(poll!(&mut next).is_pending());
+    let next = tokio::spawn(next);
     held.unlock().await.expect("a deletion needs no room");
     make_room(&server);
+    let next = soon("admitted", next).await.expect("no panic").expect("there is room");
+    next.unlock().await.expect("held");
     let new = soon("admitted", waiting).await.expect("no panic").expect("there is room");
     new.unlock().await.expect("held");
 }

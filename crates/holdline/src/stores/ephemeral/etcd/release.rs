@@ -19,8 +19,8 @@ use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::engine::{self, Seen};
 use crate::stores::ephemeral::ticket::token;
 use futures_util::future::join_all;
-use holdline_etcd_client::Lease;
 use holdline_etcd_client::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use holdline_etcd_client::{Lease, is_full};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,11 @@ impl Release<KeyEntry> for Shared {
         let company = async { exit.as_ref()?.company().await };
         let Some(companion) = company.await else { return self.remove(record, limit).await };
         let (key, create) = record.key();
-        let found = self.leave_with(companion, &key, create, limit).await?;
-        Ok(found.deleted || found.repeated)
+        match self.leave_with(companion, &key, create, limit).await {
+            // There is room for a deletion alone. If it finds nothing, the other may have filled it.
+            Err(error) if is_full(&error) => self.remove(record, limit).await.map(|_| true),
+            outcome => outcome.map(|found| found.deleted || found.repeated),
+        }
     }
 
     /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
@@ -142,7 +145,7 @@ impl Shared {
             let Survey { prefix, notes, .. } = survey;
             both.success.extend(beside::keep_note(prefix, member.id, note, lease.id(), notes));
             match self.txn(&both, LIMIT).await {
-                Err(error) if !error.retryable() => {}
+                Err(error) if !error.retryable() || is_full(&error) => {}
                 outcome => return outcome,
             }
         }

@@ -14,6 +14,7 @@ use crate::store::{
 };
 use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
+use futures_util::future::try_join_all;
 use std::fmt;
 use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,8 +27,7 @@ pub(super) struct Table(Arc<Shared>);
 
 /// The state of a store and its background handle.
 struct Shared {
-    /// At least one. Each line has one of them, so that its calls stay in order; they are made when
-    /// they are needed.
+    /// At least one. Each line has one of them, so that its calls stay in order.
     connections: Vec<Connection>,
     listener: Option<Listener>,
 }
@@ -43,8 +43,14 @@ impl Table {
         let channel = format!("holdline_{:016x}", names::random()? as u64);
         let number = address.connections.unwrap_or(1);
         let connections: Vec<_> = (0..number).map(|_| Connection::new(address.clone())).collect();
-        let opened = connections[0].session().await;
-        opened.map_err(|fault| fault.explain(&address, "the schema"))?;
+        // All of them now, the first of which may install the schema: the first lock of a name is to
+        // take no longer than others.
+        let (first, others) = connections.split_first().expect("one at least");
+        let opened = async {
+            first.session().await?;
+            try_join_all(others.iter().map(Connection::session)).await
+        };
+        opened.await.map_err(|fault| fault.explain(&address, "the schema"))?;
         warn(&connections[0]).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
         Ok(Table(Arc::new(Shared { connections, listener })))
