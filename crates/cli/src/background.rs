@@ -11,6 +11,7 @@ use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
+use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::Client;
@@ -195,6 +196,7 @@ pub(crate) async fn hold(
     let (id, token) = hold.entry(&job.name);
     let socket = Socket::bind(&id.to_string())?;
     let end = most.map(|time| Instant::now() + time);
+    let token = participant::known(token);
     let line = json!({ "id": id.to_string(), "name": job.name, "token": token });
     let mut line = line.to_string();
     line.push('\n');

@@ -8,6 +8,7 @@ use crate::held::HeldLock;
 use crate::lock_kind::{LockKind, LockOptions};
 use crate::nested::EnclosingLocks;
 use crate::no_fork::{self, ExecStore};
+use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use crate::{duration, env};
@@ -325,7 +326,9 @@ impl Job {
             HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
-        let message = format!("{} in {address} {how}, with token {token}", self.title());
+        let token = participant::known(token);
+        let with = token.map_or_else(String::new, |token| format!(", with token {token}"));
+        let message = format!("{} in {address} {how}{with}", self.title());
         let id = id.to_string();
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
         session.printer.say(Level::Verbosely, event, &message, fields);
@@ -341,6 +344,7 @@ impl Job {
     ) -> Result<Exit, Failure> {
         let token = hold.token(&self.name);
         let line = if session.printer.json {
+            let token = participant::known(token);
             json!({ "name": self.name, "token": token, "value": self.value }).to_string()
         } else {
             format!("leading \"{}\" with token {token}", self.name)

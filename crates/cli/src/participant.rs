@@ -91,9 +91,14 @@ fn brief(text: &str) -> String {
     }
 }
 
-/// The fencing token; `None` if there is none, or the store does not tell it.
+/// The fencing token of a participant; `None` if there is none, or the store does not tell it.
 pub(crate) fn token(participant: &Participant) -> Option<u64> {
-    Some(participant.token).filter(|token| *token != 0)
+    known(participant.token)
+}
+
+/// A fencing token; `None` on a store that has none.
+pub(crate) fn known(token: u64) -> Option<u64> {
+    Some(token).filter(|token| *token != 0)
 }
 
 /// A participant as JSON. What is unknown is null.

@@ -56,6 +56,7 @@ impl Break {
         let token = client.force_unlock(&self.name, participant.id, &self.reason).await?;
         let Some(token) = token else { return Err(self.gone()) };
         let line = if session.printer.json {
+            let token = participant::known(token);
             let participant = participant::json(participant);
             let event = "broken";
             json!({ "event": event, "name": self.name, "token": token, "participant": participant })

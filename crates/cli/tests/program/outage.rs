@@ -1,6 +1,6 @@
 //! A server that stops for a while: who waits goes on, says so, and gives up only when told.
 
-use super::common::{Place, Running, usual_signals};
+use super::common::{Place, Running, finish, usual_signals};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
 use std::time::Duration;
@@ -16,6 +16,26 @@ const READS: [&str; 4] = ["--", "sh", "-c", "echo in; read x"];
 pub(crate) fn server() -> Option<Server> {
     usual_signals();
     private("program", &[])
+}
+
+/// What is printed is held against the schema.
+#[test]
+fn a_lock_without_a_token_has_none_in_json() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let url = format!("redis://127.0.0.1:{}?scheme=string", server.port());
+    let run = |args: &[&str]| finish(place.command(args).env("HOLDLINE_STORE", &url));
+    let got = run(&["run", "-v", "--json", "x", "--", "sh", "-c", "echo $HOLDLINE_TOKEN"]);
+    assert_eq!((got.code, got.out.trim()), (0, "0"), "{got:?}");
+    assert!(got.err.contains("\"token\":null"), "{got:?}");
+    let got = run(&["run", "-v", "x", "--", "true"]);
+    assert!(got.err.contains("was acquired") && !got.err.contains("token"), "{got:?}");
+    let got = run(&["acquire", "--detach", "60s", "--json", "x"]);
+    assert!(got.out.contains("\"token\":null"), "{got:?}");
+    let handle: serde_json::Value = serde_json::from_str(&got.out).expect("JSON");
+    let id = handle["id"].as_str().expect("an id");
+    let got = run(&["break", "--json", "--reason", "stuck", "--yes", "x", id]);
+    assert!(got.out.contains("\"token\":null"), "{got:?}");
 }
 
 #[test]
