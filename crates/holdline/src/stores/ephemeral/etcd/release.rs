@@ -59,7 +59,7 @@ impl Release<KeyEntry> for Shared {
         let Some(companion) = company.await else { return self.remove(record, limit).await };
         let (key, create) = record.key();
         match self.leave_with(companion, &key, create, limit).await {
-            // There is room for a deletion alone. If it finds nothing, the other may have filled it.
+            // A deletion alone needs no room. If it finds nothing, the request was carried out.
             Err(error) if is_full(&error) => self.remove(record, limit).await.map(|_| true),
             outcome => outcome.map(|found| found.deleted || found.repeated),
         }

@@ -43,8 +43,8 @@ impl Table {
         let channel = format!("holdline_{:016x}", names::random()? as u64);
         let number = address.connections.unwrap_or(1);
         let connections: Vec<_> = (0..number).map(|_| Connection::new(address.clone())).collect();
-        // All of them now, the first of which may install the schema: the first lock of a name is to
-        // take no longer than others.
+        // All of them now, the first of which may install the schema: the first lock of a name
+        // is to take no longer than others.
         let (first, others) = connections.split_first().expect("one at least");
         let opened = async {
             first.session().await?;
