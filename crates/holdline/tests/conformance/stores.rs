@@ -66,11 +66,7 @@ pub(crate) fn rows() -> Vec<Row> {
     #[cfg(feature = "postgres")]
     rows.extend([
         Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
-        Row::server(
-            "postgres-pooled",
-            "HOLDLINE_TEST_POSTGRES_POOLED",
-            "?install=yes&listen=off&connections=3",
-        ),
+        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
         Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory")
             .without(SESSION_LOCKS)
             .without(ADVISORY_LOCKS),

@@ -35,8 +35,7 @@ pub(super) struct Address {
     /// Whether opening installs the schema if it is not there.
     pub(super) install: bool,
     pub(super) listen: Listen,
-    /// The most connections that hold locks, if sessions or transactions hold them; or else the
-    /// number of those for calls.
+    /// The most connections that hold locks, if sessions or transactions hold them.
     pub(super) connections: Option<usize>,
     /// How long a lock stays locked at least, by ShedLock's table.
     pub(super) at_least: Duration,
@@ -137,9 +136,6 @@ impl Address {
             (None, _) => {}
         }
         if address.scheme == Scheme::Shedlock {
-            if address.connections.is_some() {
-                return Err(invalid("has connections, of which scheme=shedlock has one"));
-            }
             if !has_schema {
                 "public".clone_into(&mut address.schema);
             }
@@ -328,8 +324,6 @@ mod tests {
             "//me:secret@a?install=maybe",
             "//me:secret@a?at_least=1s",
             "//me:secret@a?scheme=shedlock&at_least=25h",
-            "//me:secret@a?scheme=shedlock&connections=2",
-            "//me:secret@a?connections=0",
             "//me:secret@a?listen=postgres%3A%2F%2Fme%3Asecret%40a%3Ax",
             "//a?password_file=/nowhere/at/all",
         ] {

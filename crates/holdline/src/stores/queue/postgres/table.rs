@@ -14,10 +14,8 @@ use crate::store::{
 };
 use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
-use futures_util::future::try_join_all;
 use std::fmt;
 use std::future::pending;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +25,7 @@ pub(super) struct Table(Arc<Shared>);
 
 /// The state of a store and its background handle.
 struct Shared {
-    /// At least one. Each line has one of them, so that its calls stay in order.
-    connections: Vec<Connection>,
+    connection: Connection,
     listener: Option<Listener>,
 }
 
@@ -41,30 +38,12 @@ impl Table {
     pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
         let channel = format!("holdline_{:016x}", names::random()? as u64);
-        let number = address.connections.unwrap_or(1);
-        let connections: Vec<_> = (0..number).map(|_| Connection::new(address.clone())).collect();
-        // All of them now, the first of which may install the schema: the first lock of a name
-        // is to take no longer than others.
-        let (first, others) = connections.split_first().expect("one at least");
-        let opened = async {
-            first.session().await?;
-            try_join_all(others.iter().map(Connection::session)).await
-        };
-        opened.await.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connections[0]).await;
+        let connection = Connection::new(Arc::clone(&address));
+        let opened = connection.session().await;
+        opened.map_err(|fault| fault.explain(&address, "the schema"))?;
+        warn(&connection).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { connections, listener })))
-    }
-
-    fn address(&self) -> &Address {
-        &self.0.connections[0].address
-    }
-
-    /// The connection for calls about a line.
-    fn connection(&self, line: &Name) -> &Connection {
-        let mut hasher = DefaultHasher::new();
-        line.as_str().hash(&mut hasher);
-        &self.0.connections[hasher.finish() as usize % self.0.connections.len()]
+        Ok(Table(Arc::new(Shared { connection, listener })))
     }
 
     /// Calls a function, which may be repeated, as all of them may: about a line or about all.
@@ -76,10 +55,9 @@ impl Table {
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer> {
-        let connection = line.map_or(&self.0.connections[0], |line| self.connection(line));
-        let address = &connection.address;
+        let Connection { address, .. } = &self.0.connection;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = connection.call(taker, &sql).await;
+        let answer = self.0.connection.call(taker, &sql).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }
@@ -91,7 +69,9 @@ impl Table {
         rows: &[Row],
         read: impl FnOnce(&Row, usize) -> Option<T>,
     ) -> Result<T> {
-        rows.first().and_then(|row| read(row, 0)).ok_or_else(|| invalid_reply(self.address(), line))
+        rows.first()
+            .and_then(|row| read(row, 0))
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 }
 
@@ -130,7 +110,7 @@ impl AsyncStore for Table {
         let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
-            .ok_or_else(|| invalid_reply(self.address(), line))?;
+            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
             listener.catch_up(ticket.id);
         }
@@ -138,7 +118,7 @@ impl AsyncStore for Table {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let in_flight = &self.connection(line).in_flight;
+        let in_flight = &self.0.connection.in_flight;
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
@@ -148,7 +128,7 @@ impl AsyncStore for Table {
         }
         let found = self.value(line, &answer.rows, Row::truth)?;
         if !found && answer.repeated {
-            return Err(outcome_unknown(self.address(), line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
         Ok(found)
     }
@@ -163,7 +143,7 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
         let answer = self.call(Some(line), None, look, &params).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self.address(), line))
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -177,7 +157,7 @@ impl AsyncStore for Table {
         // No token is null, not nonsense.
         let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
-            return Err(outcome_unknown(self.address(), line));
+            return Err(outcome_unknown(&self.0.connection.address, line));
         }
         Ok(token.map(Seq))
     }
@@ -197,12 +177,12 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.address().to_string()
+        self.0.connection.address.to_string()
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address().fmt(f)
+        self.0.connection.address.fmt(f)
     }
 }
