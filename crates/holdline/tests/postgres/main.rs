@@ -3,6 +3,7 @@
 //! and do not pass: see `holdline_testkit::missing`.
 #![cfg(feature = "postgres")]
 
+mod batches;
 mod clock;
 mod compare;
 mod cost;

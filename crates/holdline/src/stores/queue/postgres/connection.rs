@@ -9,8 +9,9 @@
 //! either end noticing.
 
 use super::address::{Address, Scheme};
+use super::batch::Call;
 use super::session::{self, Session};
-use super::{encode, schema, shedlock};
+use super::{schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, recorded, repeat};
@@ -64,17 +65,17 @@ impl Connection {
     ///
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
-    pub(super) async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        repeat(self.address.timeout, |limit| self.ask(taker, sql, limit)).await
+    pub(super) async fn call(&self, taker: Option<TicketId>, call: Call) -> Result<Answer, Fault> {
+        repeat(self.address.timeout, |limit| self.ask(taker, call.clone(), limit)).await
     }
 
-    async fn ask(&self, taker: Option<TicketId>, sql: &str, limit: Time) -> Result<Answer, Fault> {
+    async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {
         let (session, permit) = self.permitted().await?;
-        let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
+        let (slot, own) = (Arc::clone(&self.slot), Arc::clone(&session));
         let runtime = session::runtime().map_err(Fault::from)?;
         let request = taker.map(|id| self.in_flight.begin_own(id));
         let mut work = Finished::new(runtime, async move {
-            let asked = answered(limit, own.client.simple_query(&sql));
+            let asked = answered(limit, own.call(&call));
             let reply = recorded(request, asked).await;
             if !reply.as_ref().is_err_and(Fault::silent) {
                 in_slot(&slot, &own, |slot| slot.silent = None);
@@ -90,7 +91,7 @@ impl Connection {
         if reply.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
-        reply.map(encode::answer)
+        reply
     }
 
     /// The present connection, and the right to one of the calls without a reply on it. Calls that

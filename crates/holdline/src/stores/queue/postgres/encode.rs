@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Refusal, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row};
 use crate::stores::queue::sql;
+use std::mem;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 
@@ -42,20 +43,32 @@ pub(super) fn text(value: &str) -> Result<String> {
     Ok(format!("E'{}'", value.replace('\\', r"\\").replace('\'', "''")))
 }
 
-/// The answer in these messages.
+/// The answer in these messages, which has the rows of all statements.
 pub(super) fn answer(messages: Vec<SimpleQueryMessage>) -> Answer {
     let mut answer = Answer::default();
+    for mut one in answers(messages) {
+        answer.rows.append(&mut one.rows);
+        answer.changed = one.changed;
+    }
+    answer
+}
+
+/// The answers in these messages, one of each statement.
+pub(super) fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Answer> {
+    let (mut answers, mut answer) = (Vec::new(), Answer::default());
     for message in messages {
         match message {
             SimpleQueryMessage::Row(row) => {
                 let value = |at| Some(row.try_get(at).ok()??.as_bytes().to_vec());
                 answer.rows.push(Row((0..row.len()).map(value).collect()));
             }
-            SimpleQueryMessage::CommandComplete(count) => answer.changed = count,
+            SimpleQueryMessage::CommandComplete(changed) => {
+                answers.push(Answer { changed, ..mem::take(&mut answer) });
+            }
             _ => {}
         }
     }
-    answer
+    answers
 }
 
 /// The numbers of an array.

@@ -7,7 +7,7 @@
 //! encode.rs       parameters and results of its functions
 //! listener.rs     notices
 //! session.rs      one connection, and the task that drives it; tls.rs: connecting
-//! connection.rs   the connection for commands, which reconnects
+//! connection.rs   the connection for commands, which reconnects; batch.rs: calls sent together
 //! sessions.rs     the schemes advisory and row: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! warnings.rs     what makes locks slow there
@@ -17,6 +17,7 @@
 //! ```
 
 mod address;
+mod batch;
 mod connection;
 mod encode;
 mod errors;

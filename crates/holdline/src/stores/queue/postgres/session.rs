@@ -5,6 +5,7 @@
 //! what it has locked is free.
 
 use super::address::Address;
+use super::batch::Batcher;
 use super::tls::{self, OnNotice};
 use crate::clock;
 use crate::error::Result as Opened;
@@ -12,6 +13,7 @@ use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Background;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
@@ -30,6 +32,9 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// The rights to calls: further ones wait, and cost the server nothing if they are given up.
     pub(super) calls: Arc<Semaphore>,
+    pub(super) batcher: Batcher,
+    /// The time limit of a call.
+    pub(super) timeout: Duration,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortOnDrop,
@@ -43,7 +48,8 @@ impl Session {
     /// Dropping the future closes what was opened.
     pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
         let runtime = runtime().map_err(Fault::from)?;
-        let limit = clock::now().after(address.timeout);
+        let timeout = address.timeout;
+        let limit = clock::now().after(timeout);
         let (address, (end, ended)) = (address.clone(), watch::channel(None));
         let (send_client, client) = tokio::sync::oneshot::channel();
         let task = runtime.spawn(async move {
@@ -64,7 +70,7 @@ impl Session {
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
         let calls = Arc::new(Semaphore::new(MAX_CALLS));
-        Ok(Session { client, calls, ended, task })
+        Ok(Session { client, calls, batcher: Batcher::default(), timeout, ended, task })
     }
 
     /// Waits until the connection has ended, which is noticed at once if the server closes it.

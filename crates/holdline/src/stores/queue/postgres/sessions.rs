@@ -3,6 +3,7 @@
 //! [`SessionLocks`](crate::stores::queue::sessions::SessionLocks).
 
 use super::address::{Address, Scheme};
+use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
 use super::keys::{Key, KeyScheme, native};
@@ -257,7 +258,7 @@ impl Sessions {
                 session_name(lock, None)
             )
         };
-        let rows = self.looks.call(None, &sql).await?.rows;
+        let rows = self.looks.call(None, Call::alone(sql)).await?.rows;
         let found = rows.first().and_then(|row| Some((row.number(0)?, row.text(1)?)));
         let Some((pid, name)): Option<(i32, &str)> = found else { return Ok(None) };
         let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32)?.parse().ok());
@@ -394,7 +395,8 @@ impl Dialect for Sessions {
         // The token comes first: the row may be the next holder's as soon as the session ends.
         let token = if self.keys().is_some() { "0" } else { "nextval('\"holdline\".lock_token')" };
         let sql = format!("SELECT {token}, pg_terminate_backend({pid})");
-        let answer = self.looks.call(None, &statement(&self.address.schema, &sql)).await?;
+        let call = Call::alone(statement(&self.address.schema, &sql));
+        let answer = self.looks.call(None, call).await?;
         let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
         Ok(answer.number().filter(|_| ended || answer.repeated).map(Seq))
     }

@@ -1,6 +1,7 @@
 //! The scheme `shedlock`: ShedLock's table, as PostgreSQL is asked about it.
 
 use super::address::Address;
+use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
 use super::schema::{check_server, statement};
@@ -75,7 +76,7 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        self.0.call(taker, sql).await
+        self.0.call(taker, Call::alone(sql.to_owned())).await
     }
 
     fn in_flight(&self) -> &InFlight {

@@ -1,6 +1,7 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
 use super::address::Address;
+use super::batch::Call;
 use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
@@ -33,6 +34,9 @@ struct Shared {
 /// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
+/// The function that gives a place up, the only one whose commit is not waited for.
+const LEAVE: &str = "SELECT \"holdline\".leave";
+
 impl Table {
     /// Connects, and checks what is there.
     pub(super) async fn open(address: Address) -> Result<Self> {
@@ -57,7 +61,8 @@ impl Table {
     ) -> Result<Answer> {
         let Connection { address, .. } = &self.0.connection;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = self.0.connection.call(taker, &sql).await;
+        let call = Call { sql, line: line.cloned(), durable: function != LEAVE };
+        let answer = self.0.connection.call(taker, call).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }
@@ -122,7 +127,7 @@ impl AsyncStore for Table {
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
-        let answer = self.call(Some(line), None, "SELECT \"holdline\".leave", &params).await?;
+        let answer = self.call(Some(line), None, LEAVE, &params).await?;
         if barred {
             in_flight.forget(id);
         }

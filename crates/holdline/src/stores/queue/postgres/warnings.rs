@@ -1,6 +1,7 @@
 //! Warnings about a database when a store is opened there: what keeps old versions of rows alive,
 //! so that the row of a busy lock becomes slower by the second.
 
+use super::batch::Call;
 use super::connection::Connection;
 
 /// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
@@ -26,7 +27,7 @@ const OLD: &str = "\
 
 /// Warns of them. What cannot be asked is no fault.
 pub(super) async fn warn(connection: &Connection) {
-    let Ok(answer) = connection.call(None, OLD).await else { return };
+    let Ok(answer) = connection.call(None, Call::alone(OLD.to_owned())).await else { return };
     for row in answer.rows {
         let what = row.text(0).unwrap_or_default();
         let seconds: i64 = row.number(1).unwrap_or_default();

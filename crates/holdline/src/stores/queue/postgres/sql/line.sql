@@ -9,8 +9,15 @@ AS $$ SELECT 1 $$;
 CREATE OR REPLACE FUNCTION "holdline".clock() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- Locks a line, and creates it if asked to. Without a line, the result is null. All operations set
--- a time limit for that first: other calls wait behind them on the same connection.
+-- Limits how long the operation waits for a locked row, because other calls wait behind it on the
+-- same connection. A message of several calls has set a shorter limit.
+CREATE OR REPLACE FUNCTION "holdline".limit_waits() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('lock_timeout',
+    coalesce(nullif(current_setting('holdline.lock_timeout', true), ''), '800'), true);
+END $$;
+
+-- Locks a line, and creates it if asked to. Without a line, the result is null.
 CREATE OR REPLACE FUNCTION "holdline".lock_line(in_name text, in_create boolean)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line;
@@ -172,7 +179,7 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  PERFORM set_config('lock_timeout', '800', true);
+  PERFORM "holdline".limit_waits();
   IF in_how < 0 AND in_min <= most / 2 THEN
     -- An empty line, as most are: one statement is all. If it had to wait, its clock was early.
     now := "holdline".clock();
@@ -302,7 +309,7 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; p "holdline".place; now bigint; there boolean; changed boolean;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  PERFORM set_config('lock_timeout', '800', true);
+  PERFORM "holdline".limit_waits();
   IF in_bar = 0 THEN
     -- The only place in its line, as most are: one statement is all.
     UPDATE "holdline".line l
@@ -338,7 +345,7 @@ DECLARE h "holdline".line; p "holdline".place; now bigint; token bigint;
 BEGIN
   PERFORM set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') = 'off';
-  PERFORM set_config('lock_timeout', '800', true);
+  PERFORM "holdline".limit_waits();
   h := "holdline".lock_line(in_name, false);
   IF h.no IS NULL THEN RETURN NULL; END IF;
   now := "holdline".clock();

@@ -1,0 +1,99 @@
+//! Calls that are sent together: they share a commit, and nothing else.
+
+use crate::server::{Server, one, private};
+use holdline::{Client, Guard, Mutex, open};
+use holdline_testkit::soon;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// So long that no renewal comes between.
+const LEASE: Duration = Duration::from_secs(600);
+
+async fn lock(client: Client, name: String) -> holdline::Result<Guard> {
+    Mutex::new(&client, name).lease(LEASE).lock().await
+}
+
+/// Locks these names, each by a task of its own, at the same time.
+fn all(client: &Client, names: &[String]) -> JoinSet<holdline::Result<Guard>> {
+    names.iter().map(|name| lock(client.clone(), name.clone())).collect()
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{prefix}{n}")).collect()
+}
+
+/// The transactions that have been committed. Sessions report them when they are idle, after a
+/// while, or when they end.
+async fn commits(server: &Server, client: Client) -> i64 {
+    drop(client);
+    let sql = server.sql().await;
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline'";
+    holdline_testkit::until("its sessions end", async || one::<i64>(&sql, count, &[]).await == 0)
+        .await;
+    let commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+    one(&sql, commits, &[]).await
+}
+
+/// As many transactions as messages: far fewer than calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_share_a_commit() {
+    let Some(server) = private("share_commits", &["fsync=off"]) else { return };
+    let opened = open(&server.url()).await.expect("opens");
+    let before = commits(&server, opened).await;
+    let client = open(&server.url()).await.expect("opens");
+    let guards = all(&client, &names("n", 100)).join_all().await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let releases: JoinSet<_> = guards.into_iter().map(Guard::unlock).collect();
+    assert!(releases.join_all().await.iter().all(Result::is_ok));
+    let took = commits(&server, client).await - before;
+    assert!(took < 100, "{took} transactions for 100 locks and their releases");
+}
+
+/// A line whose row a stranger has locked holds up the calls beside its own for a moment only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_locked_fails_no_other_call() {
+    let Some(server) = private("blocked_batch", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    lock(client.clone(), "n0".into()).await.expect("free").unlock().await.expect("held");
+    let mut sql = server.sql().await;
+    let blocker = sql.transaction().await.expect("begins");
+    blocker.execute("SELECT FROM holdline.line FOR UPDATE", &[]).await.expect("locks");
+    let blocked = Mutex::new(&client, "n0").lease(LEASE);
+    let waits = tokio::spawn(async move { blocked.lock().await });
+    for guard in soon("the others", all(&client, &names("other", 60)).join_all()).await {
+        guard.expect("it is free").unlock().await.expect("held");
+    }
+    blocker.rollback().await.expect("ends");
+    let guard = soon("the blocked one", waits).await.expect("no panic").expect("free now");
+    guard.unlock().await.expect("held");
+}
+
+/// A call that the server refuses, and so undoes all that is in its message, fails by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_call_fails_no_other_call() {
+    let Some(server) = private("refused_batch", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let refuses = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ \
+        BEGIN RAISE EXCEPTION 'as the test wants'; END $$; \
+        CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON holdline.line FOR EACH ROW \
+        WHEN (new.name LIKE 'refused%') EXECUTE FUNCTION refuse()";
+    server.sql().await.batch_execute(refuses).await.expect("works");
+    let all_names = [names("good", 60), names("refused", 4), names("more", 60)].concat();
+    let mut locks: JoinSet<_> = all_names
+        .into_iter()
+        .map(|name| {
+            let client = client.clone();
+            async move { (name.starts_with("refused"), lock(client, name).await) }
+        })
+        .collect();
+    while let Some(answer) = locks.join_next().await {
+        let (refused, guard) = answer.expect("no panic");
+        match guard {
+            Ok(guard) => {
+                assert!(!refused);
+                guard.unlock().await.expect("held");
+            }
+            Err(error) => assert!(refused && error.to_string().contains("wants"), "{error}"),
+        }
+    }
+}
