@@ -57,6 +57,33 @@ async fn a_named_lock_is_the_servers_own() {
     }
 }
 
+/// A row lock and a named lock of one name are two locks, whose holders do not take each other's
+/// record for their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_and_named_are_two_locks() {
+    for database in databases("both").await {
+        let (row, named) = (database.url("&scheme=row"), database.url("&scheme=named"));
+        let clients = [open(&row).await.expect("opens"), open(&named).await.expect("opens")];
+        let mut guards = Vec::new();
+        for client in &clients {
+            let guard = Mutex::new(client, "x").try_lock().await.expect("works");
+            guards.push(guard.expect("the other is another lock"));
+        }
+        for (client, guard) in clients.iter().zip(&guards) {
+            let holders = client.inspect("x").await.expect("works").holders;
+            assert_eq!(holders.first().map(|holder| holder.id), Some(guard.ticket()));
+            assert_eq!(client.list("x").await.expect("works").len(), 1);
+        }
+        for guard in guards {
+            guard.extend(Duration::from_secs(30)).await.expect("held");
+            guard.unlock().await.expect("held");
+        }
+        for client in &clients {
+            assert!(client.list("x").await.expect("works").is_empty());
+        }
+    }
+}
+
 /// Nothing is asked of the server between renewals: that a connection has ended is seen on its
 /// socket. And the server ends no connection that holds a lock, whatever its defaults are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

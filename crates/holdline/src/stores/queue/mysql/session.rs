@@ -17,6 +17,7 @@ use super::config::{Config, Scheme};
 use super::connection::{Connections, ask, connect, runtime};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
+use super::text::Record;
 use super::{opts, text};
 use crate::clock;
 use crate::error::{ErrorKind, Result};
@@ -83,6 +84,10 @@ impl Sessions {
 
     fn is_named(&self) -> bool {
         self.config.scheme == Scheme::Named
+    }
+
+    fn record<'a>(&self, line: &'a Name) -> Record<'a> {
+        Record { line, named: self.is_named() }
     }
 
     /// Asks the server for the lock; none if another connection has it.
@@ -223,8 +228,8 @@ impl Dialect for Sessions {
             self.give_back(line, link).await; // nobody was told of it
             return Ok(None);
         }
-        let answer =
-            self.records.call(&text::own(line, &asked.ticket, link.session, &asked.note)).await?;
+        let write = self.record(line).write(&asked.ticket, link.session, &asked.note);
+        let answer = self.records.call(&write).await?;
         // Without a record its session has ended.
         Ok((answer.changed > 0).then_some((link, Seq(answer.insert_id))))
     }
@@ -236,25 +241,26 @@ impl Dialect for Sessions {
         // Given as long as the lease lasts: a connection in the middle of an answer is of no use.
         let answer = answered(held.until, held.hold.conn.ask(&sql)).await;
         let mine = answer.is_ok_and(|answer| answer.number() == Some(1));
-        let renew = text::renew_session(&lock.line, &asked.ticket, &asked.note, held.seq);
+        let renew = self.record(&lock.line).renew(&asked.ticket, &asked.note, held.seq);
         Ok(mine && self.records.call(&renew).await?.changed > 0)
     }
 
     /// A connection that is still on record must hold nothing else, since others may end it.
     async fn release(&self, lock: &Lock, id: TicketId, link: Option<Watched>) -> Answered<bool> {
+        let record = self.record(&lock.line);
         let elsewhere = match &link {
             Some(_) => Answer::default(),
-            None => self.records.call(&text::session(&lock.line, id)).await?,
+            None => self.records.call(&record.session(id)).await?,
         };
         if link.is_none() && elsewhere.rows.is_empty() {
             return Ok(false);
         }
         // The lock is freed whether or not its record can be.
-        let record = self.records.call(&text::forget(&lock.line, id)).await?;
-        let there = record.changed > 0;
+        let cleared = self.records.call(&record.clear(id)).await?;
+        let there = cleared.changed > 0;
         match link {
             Some(link) if there => self.give_back(&lock.line, link).await,
-            Some(_) if record.repeated => {
+            Some(_) if cleared.repeated => {
                 return Err(outcome_unknown(self, &lock.line).into());
             }
             None if there => self.end(&elsewhere).await?,
@@ -269,20 +275,21 @@ impl Dialect for Sessions {
     }
 
     async fn evict(&self, lock: &Lock, id: TicketId, note: &str) -> Answered<Option<Seq>> {
-        let found = self.records.call(&text::session(&lock.line, id)).await?;
-        let disown = text::disown(&lock.line, id, note, EVICTION_TIME);
-        let answer = self.records.call(&disown).await?;
+        let record = self.record(&lock.line);
+        let found = self.records.call(&record.session(id)).await?;
+        let answer = self.records.call(&record.evict(id, note, EVICTION_TIME)).await?;
         self.end(&found).await?;
         Ok(answer.number().filter(|token| *token > 0).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answered<QueueSnapshot> {
-        let answer = self.records.call(&text::look_session(&lock.line)).await?;
+        let answer = self.records.call(&self.record(&lock.line).look()).await?;
         snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, &lock.line).into())
     }
 
     async fn list(&self, prefix: &str) -> Answered<Vec<Name>> {
-        Ok(self.records.call(&text::list_sessions(prefix)).await?.names())
+        let list = text::list_sessions(prefix, self.is_named());
+        Ok(self.records.call(&list).await?.names())
     }
 
     fn pause(&self) -> Duration {

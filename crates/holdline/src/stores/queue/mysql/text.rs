@@ -277,64 +277,78 @@ pub(super) fn wait_to_be_told(process: u64, time: Duration) -> String {
     format!("SELECT GET_LOCK('holdline-process:{process}', {})", time.as_secs())
 }
 
-/// Records the holder of a lock, which it has by now. The id of the row inserted last, which this
-/// sets, is its token. Nothing is recorded if its session has ended: then another may hold the lock
-/// and be on record.
-pub(super) fn own(line: &Name, ticket: &Ticket, session: u64, note: &str) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
-    let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!(
-        "INSERT INTO holdline_session (name, last, id, connection, expires, note) \
-         SELECT {line}, LAST_INSERT_ID({NOW}), {id}, {session}, {NOW} + {lease}, {note} \
-         FROM DUAL WHERE IS_USED_LOCK({}) IS NOT NULL ON DUPLICATE KEY UPDATE \
-         last = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), id = {id}, connection = {session}, \
-         expires = {NOW} + {lease}, note = {note}",
-        session_key(session)
-    )
+/// The record of who holds a lock of the scheme `row`, or of `named`, which are different locks.
+pub(super) struct Record<'a> {
+    pub(super) line: &'a Name,
+    pub(super) named: bool,
 }
 
-pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_disown({line}, {id}, {note}, {kept})")
+impl Record<'_> {
+    fn key(&self) -> String {
+        format!("name = {} AND named = {}", hex(self.line.as_str().as_bytes()), self.named)
+    }
+
+    /// Records the holder, which has the lock by now. The id of the row inserted last, which this
+    /// sets, is its token. Nothing is recorded if its session has ended: then another may hold the
+    /// lock and be on record.
+    pub(super) fn write(&self, ticket: &Ticket, session: u64, note: &str) -> String {
+        let (line, id) = (hex(self.line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+        let (lease, note, named) = (micros(ticket.lease), hex(note.as_bytes()), self.named);
+        format!(
+            "INSERT INTO holdline_session (name, named, last, id, connection, expires, note) \
+             SELECT {line}, {named}, LAST_INSERT_ID({NOW}), {id}, {session}, {NOW} + {lease}, \
+             {note} FROM DUAL WHERE IS_USED_LOCK({}) IS NOT NULL ON DUPLICATE KEY UPDATE \
+             last = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), id = {id}, connection = {session}, \
+             expires = {NOW} + {lease}, note = {note}",
+            session_key(session)
+        )
+    }
+
+    pub(super) fn renew(&self, ticket: &Ticket, note: &str, seq: Seq) -> String {
+        let (key, id) = (self.key(), hex(&ticket.id.0.to_be_bytes()));
+        let (lease, note, seq) = (micros(ticket.lease), hex(note.as_bytes()), seq.0);
+        format!(
+            "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), \
+             note = {note} WHERE {key} AND id = {id} AND last = {seq}"
+        )
+    }
+
+    /// The session that holds the lock by this ticket.
+    pub(super) fn session(&self, id: TicketId) -> String {
+        let (key, id) = (self.key(), hex(&id.0.to_be_bytes()));
+        format!("SELECT connection FROM holdline_session WHERE {key} AND id = {id}")
+    }
+
+    pub(super) fn clear(&self, id: TicketId) -> String {
+        let (key, id) = (self.key(), hex(&id.0.to_be_bytes()));
+        format!(
+            "UPDATE holdline_session SET id = '', expires = 0, note = '' \
+             WHERE {key} AND id = {id} AND expires > {NOW}"
+        )
+    }
+
+    /// Clears the record by force.
+    pub(super) fn evict(&self, id: TicketId, note: &str, kept: Duration) -> String {
+        let (line, id) = (hex(self.line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+        let (named, note, kept) = (self.named, hex(note.as_bytes()), micros(kept));
+        format!("CALL holdline_1_disown({line}, {named}, {id}, {note}, {kept})")
+    }
+
+    pub(super) fn look(&self) -> String {
+        let (key, line) = (self.key(), hex(self.line.as_str().as_bytes()));
+        format!(
+            "SELECT 0, last, id, 1, expires - {NOW}, 1, note FROM holdline_session \
+             WHERE {key} AND expires > 0 {}",
+            and_evicted(&line)
+        )
+    }
 }
 
-pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
-    let (lease, note, seq) = (micros(ticket.lease), hex(note.as_bytes()), seq.0);
-    format!(
-        "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), note = {note} \
-         WHERE name = {line} AND id = {id} AND last = {seq}"
-    )
-}
-
-/// The session that holds a lock by this ticket.
-pub(super) fn session(line: &Name, id: TicketId) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
-}
-
-pub(super) fn forget(line: &Name, id: TicketId) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!(
-        "UPDATE holdline_session SET id = '', expires = 0, note = '' \
-         WHERE name = {line} AND id = {id} AND expires > {NOW}"
-    )
-}
-
-pub(super) fn look_session(line: &Name) -> String {
-    let line = hex(line.as_str().as_bytes());
-    format!(
-        "SELECT 0, last, id, 1, expires - {NOW}, 1, note FROM holdline_session \
-         WHERE name = {line} AND expires > 0 {}",
-        and_evicted(&line)
-    )
-}
-
-pub(super) fn list_sessions(prefix: &str) -> String {
+/// The names of the locks of the scheme `row`, or of `named`, that are held.
+pub(super) fn list_sessions(prefix: &str, named: bool) -> String {
     let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
     format!(
-        "SELECT name FROM holdline_session WHERE name >= {prefix} \
+        "SELECT name FROM holdline_session WHERE name >= {prefix} AND named = {named} \
          AND LEFT(name, {length}) = {prefix} AND expires > {NOW} ORDER BY name"
     )
 }

@@ -6,12 +6,14 @@ CREATE TABLE IF NOT EXISTS holdline_row (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS holdline_session (
-  name       VARBINARY(512)  NOT NULL PRIMARY KEY,
+  name       VARBINARY(512)  NOT NULL,
+  named      BOOLEAN         NOT NULL,            -- whether it is a lock of named, or else of row
   last       BIGINT          NOT NULL,            -- the holder's token
   id         BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
   connection BIGINT          NOT NULL DEFAULT 0,  -- that which has GET_LOCK('holdline-session:N')
   expires    BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
-  note       VARBINARY(4096) NOT NULL DEFAULT ''
+  note       VARBINARY(4096) NOT NULL DEFAULT '',
+  PRIMARY KEY (name, named)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 DELIMITER //
@@ -19,13 +21,14 @@ DELIMITER //
 -- Forgets a holder by force, and returns a token that is higher than its own, or 0 if it is not the
 -- holder.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_disown(
-  p_name VARBINARY(512), p_id BINARY(16), p_note VARBINARY(4096), p_kept BIGINT)
+  p_name VARBINARY(512), p_named BOOLEAN, p_id BINARY(16), p_note VARBINARY(4096), p_kept BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
   DECLARE v_token BIGINT DEFAULT 0;
   UPDATE holdline_session SET last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = '',
-    expires = 0, note = '' WHERE name = p_name AND id = p_id AND expires > v_now;
+    expires = 0, note = ''
+    WHERE name = p_name AND named = p_named AND id = p_id AND expires > v_now;
   IF ROW_COUNT() = 1 THEN
     SET v_token = LAST_INSERT_ID();
     CALL holdline_1_note(p_name, p_id, p_note, v_now, p_kept);
