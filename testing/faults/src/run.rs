@@ -175,6 +175,7 @@ impl Run {
             serial: at as u64,
             seed: self.seed.wrapping_mul(1000).wrapping_add(at as u64),
             temper: temper(at),
+            certain: self.expect.handoff.is_some(),
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap(),
             work_ms: u64::try_from(self.work.as_millis()).unwrap(),
             history: history.clone(),
