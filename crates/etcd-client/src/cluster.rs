@@ -99,6 +99,11 @@ impl Cluster {
         self.connections.lock()
     }
 
+    /// The number of members.
+    pub(crate) fn size(&self) -> usize {
+        self.members.len()
+    }
+
     /// Which member is used now.
     pub(crate) fn chosen(&self) -> usize {
         self.chosen.load(Ordering::Relaxed)

@@ -217,6 +217,14 @@ impl Lease {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
+    /// The same after so many failures in a row. When all members have failed they may only be
+    /// slow: then each is given more time, or none would ever confirm anything.
+    fn patience(&self, failures: u32, members: usize) -> Duration {
+        let rounds = failures / u32::try_from(members).unwrap_or(u32::MAX);
+        let most = self.limit().max(self.ttl / 3);
+        self.limit().saturating_mul(rounds.saturating_add(1)).min(most)
+    }
+
     /// Gives heartbeats until the lease is lost or not needed any more; then gives it back.
     ///
     /// # Cancel safety
@@ -227,7 +235,8 @@ impl Lease {
         while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
             let member = cluster.chosen();
             let before = self.liveness.good_until();
-            match Box::pin(self.stream(&cluster, member, &user)).await {
+            let limit = self.patience(failures, cluster.size());
+            match Box::pin(self.stream(&cluster, member, &user, limit)).await {
                 End::Lost => {
                     self.liveness.lose();
                     user.lost();
@@ -271,10 +280,16 @@ impl Lease {
         }
     }
 
-    /// Gives heartbeats to one member.
-    async fn stream(&self, cluster: &Cluster, member: usize, user: &impl LeaseUser) -> End {
+    /// Gives heartbeats to one member, with so much time for each.
+    async fn stream(
+        &self,
+        cluster: &Cluster,
+        member: usize,
+        user: &impl LeaseUser,
+        limit: Duration,
+    ) -> End {
         let open = pin!(cluster.stream(proto::KEEP_ALIVE, member));
-        let open = clock::timeout(self.limit(), open);
+        let open = clock::timeout(limit, open);
         let (out, mut answers) = match open.await {
             Some(Ok(stream)) => stream,
             Some(Err(status)) => return broken(cluster, &status),
@@ -283,10 +298,10 @@ impl Lease {
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.id });
         loop {
-            let majority = pin!(self.ask_majority(cluster));
+            let majority = pin!(self.ask_majority(cluster, limit));
             let (answer, led) = tokio::join!(
-                clock::timeout(self.limit(), answers.message::<AliveAnswer>()),
-                clock::timeout(2 * self.limit(), majority),
+                clock::timeout(limit, answers.message::<AliveAnswer>()),
+                clock::timeout(2 * limit, majority),
             );
             let answer = match answer {
                 Some(Ok(Some(answer))) => answer,
@@ -319,10 +334,10 @@ impl Lease {
     }
 
     /// Asks something that only a majority can answer, so that the newest leadership is known.
-    async fn ask_majority(&self, cluster: &Cluster) -> Result<()> {
+    async fn ask_majority(&self, cluster: &Cluster, limit: Duration) -> Result<()> {
         let read = Range { key: self.key.clone(), keys_only: true, ..Range::default() };
         let known = cluster.term();
-        let answer = cluster.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
+        let answer = cluster.call::<_, RangeAnswer>(proto::RANGE, &read, limit).await?;
         let term = answer.body.header.unwrap_or_default().raft_term;
         if term < known {
             cluster.go_back(known, term);

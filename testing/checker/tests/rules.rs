@@ -347,6 +347,18 @@ fn r8_a_free_lock_is_handed_on_in_time() {
     passes(Rule::R8, &waits(51), &expect);
     fails(Rule::R8, &waits(52), &expect);
     undecided(Rule::R8, &[], &expect);
+    // The answer to the release comes later than the next grant, and a refused try is on its way.
+    let busy = |granted: u64| {
+        let mut waits = waits(granted);
+        waits[0][3].t = (granted + 2) * MS;
+        let tried = [(granted - 2, Phase::Invoke), (granted + 2, Phase::Fail)];
+        let tried = tried.map(|(at, ph)| event(at, "c", Op::TryAcquire, ph, 1).ttl_ms(100));
+        let excused = [(0, Phase::Invoke), (1, Phase::Info)]
+            .map(|(at, ph)| event(at, "d", Op::TryAcquire, ph, 1).ttl_ms(100).reason(Reason::Busy));
+        waits.into_iter().chain([tried.to_vec(), excused.to_vec()]).collect::<Vec<_>>()
+    };
+    passes(Rule::R8, &busy(50), &expect);
+    fails(Rule::R8, &busy(51), &expect);
     let fault = vec![event(35, "f", Op::Fault, Phase::Ok, 1).fault(FaultKind::Partition)];
     let report = run(&[waits(52).concat(), fault], &expect);
     assert!(!report.failed(Rule::R8), "{report}");

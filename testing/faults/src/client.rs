@@ -34,6 +34,8 @@ pub(crate) struct Role {
     pub(crate) serial: u64,
     pub(crate) seed: u64,
     pub(crate) temper: Temper,
+    /// Whether it is to be certain when one of the locks was free.
+    pub(crate) certain: bool,
     pub(crate) lease_ms: u64,
     pub(crate) work_ms: u64,
     pub(crate) history: PathBuf,
@@ -157,6 +159,7 @@ impl Actor {
         let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
             let workload = Workload::roll(&mut dice, self.role.temper, weights, &times);
+            let workload = if self.role.certain { workload.certain() } else { workload };
             self.attempt(&workload).await;
             sleep(workload.rest).await;
         }

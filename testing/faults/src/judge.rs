@@ -225,6 +225,13 @@ pub(crate) fn losses(history: &Path) -> usize {
     history.events.iter().filter(lost).map(key).collect::<HashSet<_>>().len()
 }
 
+/// How many hand-offs could be measured so far.
+pub(crate) fn handoffs(history: &Path, expect: &Expect) -> usize {
+    let mut history = History::read(history).unwrap();
+    stall_detector::settle(&mut history);
+    check(&history, expect).rule(Rule::R8).checked
+}
+
 /// Replaces the end that a victim believes in by a release at the moment of the force.
 fn settle_forced(mut history: History) -> History {
     for Broken { key: victim, from, to } in broken(&history.events) {

@@ -28,6 +28,12 @@ impl Topology {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The replica asks in vain for what is new, and keeps what it has.
+    fn lag(&self) {
+        let replica = &self.both()[1];
+        wait_until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
+    }
+
     /// All sentinels have agreed on this primary.
     fn agreed(&self, primary: &Server) -> bool {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
@@ -70,12 +76,16 @@ impl Breakage for Failover {
     }
 
     fn start(&self) -> Box<dyn Any> {
-        let [primary, replica] = &mut *self.0.both();
-        // It asks in vain, and keeps what it has; what comes now is not replicated.
-        wait_until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
+        self.0.lag();
         std::thread::sleep(LEASE / 3);
-        primary.kill();
-        Box::new(Reunion(Arc::clone(&self.0)))
+        Box::new(self.kill())
+    }
+}
+
+impl Failover {
+    fn kill(&self) -> Reunion {
+        self.0.both()[0].kill();
+        Reunion(Arc::clone(&self.0))
     }
 }
 
@@ -131,16 +141,9 @@ fn redis_failover_loses_a_lock_and_fences_it() {
     let (one, two) = (client(), client());
     let mutex = |client| holdline::Mutex::new(client, "x").lease(Duration::from_secs(30));
     let fence = holdline::Fence::default();
-    let (breakage, asked) = (Failover(Arc::clone(&topology)), mutex(&one));
-    let old = std::thread::scope(|scope| {
-        let acquired = scope.spawn(|| {
-            // Before the primary is killed, but after its replica has stopped to listen.
-            std::thread::sleep(LEASE / 6);
-            runtime.block_on(asked.lock()).unwrap()
-        });
-        drop(breakage.start());
-        acquired.join().unwrap()
-    });
+    topology.lag();
+    let old = runtime.block_on(mutex(&one).lock()).unwrap();
+    drop(Failover(Arc::clone(&topology)).kill());
     fence.check(old.token()).unwrap();
     let next = runtime.block_on(mutex(&two).lock_within(Duration::from_secs(20))).unwrap();
     let next = next.expect("nobody has it on the new primary");

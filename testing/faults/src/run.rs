@@ -2,7 +2,7 @@
 
 use crate::client::{Role, TASKS};
 use crate::inject::{Arena, Fault};
-use crate::judge::{Folder, Outcome, judge};
+use crate::judge::{self, Folder, Outcome, judge};
 use crate::stall_detector::{self, StallDetector};
 use crate::workers::{Member, soon};
 use crate::workload::{Temper, locks, longest};
@@ -175,6 +175,7 @@ impl Run {
             serial: at as u64,
             seed: self.seed.wrapping_mul(1000).wrapping_add(at as u64),
             temper: temper(at),
+            certain: self.expect.handoff.is_some(),
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap(),
             work_ms: u64::try_from(self.work.as_millis()).unwrap(),
             history: history.clone(),
@@ -204,7 +205,7 @@ impl Arena {
         });
         let end = end.max(Instant::now() + self.run.quiet());
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        while self.few_grants() && Instant::now() < self.latest {
+        while (self.few_grants() || self.few_handoffs()) && Instant::now() < self.latest {
             std::thread::sleep(Duration::from_millis(200));
         }
         self.wind_up();
@@ -212,6 +213,13 @@ impl Arena {
         let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
         self.runtime.block_on(self.probe(&probe));
         self.dump();
+    }
+
+    /// Whether fewer hand-offs were measured so far than it takes to tell how fast they are: none
+    /// is measured for a second after the machine had no time for one of the processes.
+    fn few_handoffs(&self) -> bool {
+        let expect = self.run.fitted(&self.name, &self.client.capabilities());
+        expect.handoff.is_some() && judge::handoffs(&self.history(), &expect) < HANDOFFS
     }
 
     /// Lets the clients finish. If one cannot, the lines show whom it waits for.
@@ -295,6 +303,9 @@ impl Arena {
 /// What tells waiters that are woken from such as only look by themselves, once a second: on a busy
 /// machine too. How fast they are is measured in `bench`.
 pub(crate) const WOKEN: Handoff = Handoff { bound_ns: 500_000_000, percent: 80 };
+
+/// How many hand-offs tell how fast they are.
+const HANDOFFS: usize = 10;
 
 /// Longer than it takes anywhere until a run has shown enough to be judged.
 const ENOUGH: Duration = Duration::from_secs(600);

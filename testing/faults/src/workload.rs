@@ -130,6 +130,16 @@ impl Workload {
         let work = most.mul_f64(dice.f64());
         Workload { kind, way, work, drop: dice.u32(..12) == 0, rest }
     }
+
+    /// The same, but the second mutex is waited for or tried, and unlocked: then it is certain when
+    /// it was free. What was dropped may have been there for a lease.
+    pub(crate) fn certain(self) -> Self {
+        match (self.kind, self.way) {
+            (Kind::Mutex(1), Way::Try) => Workload { drop: false, ..self },
+            (Kind::Mutex(1), _) => Workload { drop: false, way: Way::Wait, ..self },
+            _ => self,
+        }
+    }
 }
 
 /// A held lock of any kind.

@@ -2,6 +2,7 @@
 
 use holdline::Mutex;
 use holdline_testkit::etcd::start;
+use holdline_testkit::flaky_links::FlakyLinks;
 use holdline_testkit::{behind, killed, soon};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -78,4 +79,19 @@ async fn locks_survive_a_restart_of_the_store() {
     let inside = Mutex::new(&other, "x").try_lock().await.expect("it is there");
     assert!(inside.is_none() && guard.is_valid());
     guard.unlock().await.expect("held all the time");
+}
+
+/// Each answer takes longer than another member would be given first, if there were one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_lasts_on_a_server_that_is_slow() {
+    let Some(servers) = start(1) else { return };
+    let way = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let client = holdline::open(&way.url()).await.expect("opens");
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(5));
+    let guard = soon("the lock", lock.lock()).await.expect("it is there");
+    way.links[0].delay(Duration::from_millis(450));
+    tokio::time::sleep(Duration::from_secs(12)).await; // two leases
+    assert!(guard.is_valid(), "{:?}", guard.loss().await);
+    way.mend();
+    guard.unlock().await.expect("held");
 }

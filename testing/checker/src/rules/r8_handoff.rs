@@ -1,9 +1,10 @@
 //! R8: when a lock becomes free, the next waiter has it within a bound.
 //!
-//! Judged only where the history says for certain when the lock became free: a grant is skipped if
-//! a fault was felt in the time, or if somebody's end in the store is not known.
+//! Judged only where the history says when the lock became free: a grant is skipped if a fault was
+//! felt in the time, or if somebody's end in the store is not known. An end that was asked for and
+//! not yet answered is counted from when it was asked for: then the wait was no longer than that.
 
-use crate::event::{Event, Op, Phase, millis};
+use crate::event::{Event, Op, Phase, Reason, millis};
 use crate::index::{Attempt, Cx};
 use crate::report::{Collector, Rule, RuleReport};
 
@@ -57,19 +58,22 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
     doubts.sort_by_key(|(from, ..)| *from);
     let mut doubts = doubts.into_iter().peekable();
     let (mut waits, mut next) = (Vec::new(), 0);
-    let mut open: Vec<(u64, &Attempt<'h>)> = Vec::new();
+    let mut open: Vec<(u64, u64, &Attempt<'h>)> = Vec::new();
     for grant in cx.grants(lock).into_iter().filter(|g| g.invoke.op == Op::Acquire) {
         let Some(granted) = grant.granted() else { continue };
         while ends.get(next).is_some_and(|(end, _)| *end <= granted.t) {
             next += 1;
         }
         let last = next.checked_sub(1).map(|i| ends[i]);
-        let free = last.map_or(0, |(end, _)| end).max(grant.invoke.t);
-        while let Some((_, to, doubt)) = doubts.next_if(|(from, ..)| *from <= granted.t) {
-            open.push((to, doubt));
+        while let Some(doubt) = doubts.next_if(|(from, ..)| *from <= granted.t) {
+            open.push(doubt);
         }
-        open.retain(|(to, _)| *to > granted.t);
-        let doubt = open.iter().any(|(_, a)| !std::ptr::eq(*a, grant));
+        open.retain(|(_, to, _)| *to > granted.t);
+        let others = || open.iter().filter(|(.., other)| !std::ptr::eq(*other, grant));
+        let doubt = others().any(|(.., other)| certain_end(other).is_none());
+        let asked = others().filter(|(.., other)| other.granted().is_some());
+        let asked = asked.map(|(from, ..)| *from).max().unwrap_or(0);
+        let free = last.map_or(0, |(end, _)| end).max(asked).max(grant.invoke.t);
         if doubt || cx.any_fault(free, granted.t) {
             continue;
         }
@@ -101,6 +105,8 @@ fn certain_end(attempt: &Attempt<'_>) -> Option<u64> {
     let outcome = attempt.outcome?;
     match outcome.ph {
         Phase::Fail => Some(outcome.t),
+        // A refusal that is not to be judged is one all the same.
+        Phase::Info if outcome.reason == Some(Reason::Busy) => Some(outcome.t),
         Phase::Ok => {
             let answer = attempt.release?.outcome?;
             (answer.ph == Phase::Ok || answer.is_not_held()).then_some(answer.t)

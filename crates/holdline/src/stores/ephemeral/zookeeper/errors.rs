@@ -37,7 +37,7 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Denied, message)
         }
         ZkError::QuotaExceeded => {
-            (ErrorKind::Denied, format!("the quota of a node of {address} is used up"))
+            (ErrorKind::Unavailable, format!("the quota of a node of {address} is used up"))
         }
         ZkError::Unimplemented => {
             (ErrorKind::Unsupported, format!("{address} is no ZooKeeper of version 3.5 or later"))
@@ -84,4 +84,17 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
         }
     };
     Error::because(kind, message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on other stores: waiters wait until others have left.
+    #[test]
+    fn a_quota_that_is_used_up_is_a_lack_of_room() {
+        let address = Address::read("zookeeper", "//a").expect("good");
+        let error = error(&address, ZkError::QuotaExceeded);
+        assert!(error.retryable() && error.to_string().contains("quota"), "{error}");
+    }
 }

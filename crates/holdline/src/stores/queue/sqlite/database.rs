@@ -28,6 +28,11 @@ use std::time::Duration;
 /// it, because the next program to open the database reads it all.
 const LOG: u64 = 128;
 
+/// The time in which a disk takes in a log that is in no trouble.
+const QUICK: Duration = Duration::from_millis(100);
+/// The length of the log, in pages, from which on it begins anew also on a slower disk.
+const LONGEST: i64 = 16_000;
+
 thread_local! {
     /// The length of the log, in pages, after this thread's last commit.
     static LOG_PAGES: Cell<c_int> = const { Cell::new(0) };
@@ -223,18 +228,33 @@ impl Site {
 }
 
 impl OpenDatabase {
-    /// Checkpoints the log, and returns whether it begins anew.
+    /// Checkpoints the log, and returns whether the next to write may begin it anew, which it does
+    /// unless somebody reads just then.
     ///
     /// First what there is, beside those who write. They have written more by then, and so would
     /// again and again, and the log would grow without end. So then that little, while they wait.
     pub(super) fn checkpoint(&self) -> rusqlite::Result<bool> {
-        self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        let began = clock::now();
+        let passive = "PRAGMA wal_checkpoint(PASSIVE)";
+        let (busy, pages) = self
+            .conn
+            .query_row(passive, [], |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?)))?;
+        // If it is busy, another process does it.
+        if busy || !may_hold_up(began.until(clock::now()), pages) {
+            return Ok(false);
+        }
         self.conn.busy_handler(Some(waits))?;
         let restart = "PRAGMA wal_checkpoint(RESTART)";
         let busy = self.conn.query_row(restart, [], |row| row.get::<_, bool>(0));
         self.conn.busy_timeout(Duration::ZERO)?;
         Ok(!busy?)
     }
+}
+
+/// Whether a log of so many pages is worth that all who write wait for the disk, which has just
+/// taken so long. Where that is slow or overloaded, they would wait for longer than a short lease.
+fn may_hold_up(took: Duration, pages: i64) -> bool {
+    took < QUICK || pages >= LONGEST
 }
 
 /// Whether a checkpoint goes on to wait, after so many pauses, for those who write to end or, while
@@ -353,4 +373,16 @@ pub(super) fn network_system(file: &Path) -> Option<&'static str> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn network_system(_file: &Path) -> Option<&'static str> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_slow_disk_unless_the_log_is_long() {
+        assert!(may_hold_up(Duration::from_millis(20), 1000));
+        assert!(!may_hold_up(Duration::from_millis(300), 1000));
+        assert!(may_hold_up(Duration::from_millis(300), 20_000));
+    }
 }
