@@ -1,13 +1,13 @@
-//! What ZooKeeper's errors mean for us.
+//! The meaning of ZooKeeper's errors.
 
 use super::address::Address;
 use crate::error::{Error, ErrorKind};
 pub(super) use holdline_zookeeper_client::Error as ZkError;
 
-/// Whether the connection broke, so that it is not known whether the request was carried out. The
-/// next connection is made by itself.
+/// Whether the connection broke, so that the request's outcome is unknown. The client reconnects by
+/// itself.
 pub(super) fn is_cut(error: &ZkError) -> bool {
-    // A server that fails inside, as one that is just going down, calls that a marshalling error.
+    // A server that fails internally, as when it is shutting down, reports a marshalling error.
     matches!(
         error,
         ZkError::ConnectionLoss
@@ -18,7 +18,7 @@ pub(super) fn is_cut(error: &ZkError) -> bool {
     )
 }
 
-/// The answer about a node: `None` if that is not there.
+/// Converts a reply about a node to `None` if the node does not exist.
 pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match answer {
         Err(ZkError::NoNode) => Ok(None),
@@ -26,7 +26,7 @@ pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkErr
     }
 }
 
-/// The error for the caller. What the client says is kept as its cause: it contains no secrets.
+/// The error for the caller. The client's error is its cause, and contains no secrets.
 pub(super) fn error(address: &Address, error: ZkError) -> Error {
     let (kind, message) = match &error {
         ZkError::AuthFailed => {
