@@ -74,7 +74,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
     let text = &status.message;
     let (kind, message) = match status.code {
         Code::Unauthenticated | Code::PermissionDenied => {
-            (ErrorKind::Denied, format!("{address} refuses us; check the user and its roles"))
+            (ErrorKind::Denied, format!("{address} denies access; check the user and its roles"))
         }
         Code::InvalidArgument if text.contains("authentication failed") => {
             (ErrorKind::Denied, format!("{address} refuses the user or the password"))
@@ -102,7 +102,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
             (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))
         }
         _ if judge(status) == Verdict::Final => {
-            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+            (ErrorKind::Corrupt, format!("{address} did not understand a request"))
         }
         _ => {
             let message =

@@ -95,7 +95,7 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
     // We choose the id, so that a retry after a lost answer does not create a second lease.
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lease is ours alone";
+        let message = "the system provided no random numbers, without which no lease is ours alone";
         Error::because(ErrorKind::Denied, message, error)
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);

@@ -208,11 +208,11 @@ async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings)
     let lease = wanted.lease;
     if middle > lease / 4 {
         let advice =
-            format!("use a lease of {:?} or more, or a store that is nearer", at_least(tail));
+            format!("use a lease of {:?} or more, or a store that is closer", at_least(tail));
         findings.problem("latency", found, advice);
     } else if tail > lease / 20 {
         let advice = format!(
-            "a renewal may come too late; use a lease of {:?} or more, or find out what is slow",
+            "a renewal may come too late; use a lease of {:?} or more, or find out why it is slow",
             at_least(tail)
         );
         findings.warning("latency", found, advice);
@@ -250,7 +250,7 @@ async fn lock(client: &Client, lease: Duration, findings: &mut Findings) {
     let guard = match mutex.lock_within(LOCK_WITHIN).await {
         Ok(Some(guard)) => guard,
         Ok(None) => {
-            let found = format!("\"{LOCK}\" is held by somebody else, so it was not taken");
+            let found = format!("\"{LOCK}\" is held by another client, so it was not taken");
             findings.advice("lock", found, "try again, or see `holdline status`");
             return;
         }

@@ -56,7 +56,7 @@ impl fmt::Display for Loss {
                 "the store no longer has it: its lease ran out there, or it was deleted",
             ),
             Loss::Unrenewed => f.write_str(
-                "the thread that renews locks has ended by a defect of this library; report it",
+                "the thread that renews locks ended because of a bug in this library; report it",
             ),
             Loss::Broken { by, reason } => {
                 f.write_str("it was broken by force")?;

@@ -235,6 +235,6 @@ pub fn describe_metrics() {
     describe_counter!(
         "holdline_connections_total",
         Unit::Count,
-        "Connections made to servers, first and again"
+        "Connections opened to servers, including reconnections"
     );
 }

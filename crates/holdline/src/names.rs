@@ -60,7 +60,7 @@ impl fmt::Debug for Name {
 pub(crate) fn random() -> Result<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lock is safe";
+        let message = "the system provided no random numbers, without which no lock is safe";
         Error::because(ErrorKind::Denied, message, error)
     })?;
     Ok(u128::from_be_bytes(bytes))

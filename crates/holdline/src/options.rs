@@ -126,10 +126,7 @@ impl Options {
             return Err(unsupported(store, "local handoff"));
         }
         if self.handoff.is_some_and(|handoff| handoff.most == 0) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "local handoff to 0 holders makes no sense",
-            ));
+            return Err(Error::new(ErrorKind::Invalid, "local handoff needs at least 1 holder"));
         }
         let note = kept(&OwnerInfo::here(self.label.clone(), self.value.clone()), &line)?;
         let margin = self.margin.unwrap_or(self.lease / 20);
@@ -195,7 +192,7 @@ impl Options {
 pub(crate) fn kept(info: &OwnerInfo, line: &Name) -> Result<Arc<str>> {
     info.write().map_err(|most| {
         let message = format!(
-            "what is said of lock \"{line}\" (label, value, reason) is over {most} bytes long"
+            "the note of lock \"{line}\" (label, value, reason) is longer than {most} bytes"
         );
         Error::new(ErrorKind::Invalid, message)
     })

@@ -138,7 +138,7 @@ impl ConnectOptions {
     pub(super) fn url(&self) -> Result<Secret> {
         if matches!(self.scheme.as_str(), "memory" | "sqlite" | "quorum") {
             let message = format!(
-                "a store of the kind \"{}\" is on no server; open it by its URL, or by its type",
+                "a store of the kind \"{}\" has no servers; open it by its URL, or by its type",
                 self.scheme
             );
             return Err(Error::new(ErrorKind::Invalid, message));

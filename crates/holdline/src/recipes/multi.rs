@@ -86,7 +86,10 @@ impl Multi {
         // All names are checked before the first lock is taken.
         let names = self.names.iter().map(Name::new).collect::<Result<Vec<_>>>()?;
         if names.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a lock of no names at all makes no sense"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a lock of several names needs at least one name",
+            ));
         }
         let start = clock::now();
         let mut guards = Vec::with_capacity(names.len());

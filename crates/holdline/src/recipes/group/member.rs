@@ -162,7 +162,7 @@ impl Member {
             None => (ErrorKind::Unavailable, "the last look is too old"),
         };
         let message =
-            format!("it is not known who has what in group \"{}\": {why}", self.guard.name());
+            format!("the owners of keys in group \"{}\" are unknown: {why}", self.guard.name());
         Error::new(kind, message)
     }
 

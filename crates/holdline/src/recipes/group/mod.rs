@@ -157,7 +157,7 @@ impl Group {
         let (shortest, longest) = STALE_AFTER_RANGE;
         if !(shortest..=longest).contains(&self.stale_after) {
             let message = format!(
-                "a look at group \"{}\" cannot be relied on for {:?}; give {shortest:?} to \
+                "the `stale_after` of group \"{}\" cannot be {:?}; use {shortest:?} to \
                  {longest:?}",
                 self.name, self.stale_after
             );

@@ -135,7 +135,7 @@ impl Drop for CancelGuard<'_> {
 
 fn unfenced(line: &Name, cause: Option<Error>) -> Error {
     let message = format!(
-        "lock \"{line}\" was taken from its holder by force, but there is no number to fence him \
+        "lock \"{line}\" was taken from its holder by force, but there is no token to fence it \
          with; the next holder's token will do"
     );
     match cause {

@@ -62,7 +62,7 @@ pub(crate) fn twice(one: &str, other: &str) -> Error {
 pub(crate) fn unfit(address: &str, fencing_tokens: bool) -> Error {
     let message = if fencing_tokens {
         format!(
-            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use \
+            "{address} cannot be a node of a quorum, because its tokens cannot be raised; use \
              Redis, file or memory stores, or this store alone: it survives the loss of a minority \
              of its servers by itself"
         )

@@ -214,8 +214,8 @@ impl SingleKey {
     fn warn_unnotified(&self, key: &str, done: i64) -> bool {
         if done == 2 {
             tracing::warn!(
-                "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
-                 to publish?",
+                "{} did not notify the waiters that lock \"{key}\" is free; may the user \
+                 publish?",
                 self.shared.address
             );
         }

@@ -77,7 +77,7 @@ fn examine_member(status: &Status, findings: &mut Findings) {
         (3, 4, 0..=29) | (3, 5, 0..=12) => findings.advice(
             "version",
             found,
-            "3.4.30, 3.5.13 or later: earlier a leader that stood still revokes leases that live, \
+            "use 3.4.30, 3.5.13 or later: before, a leader that was stalled revokes live leases, \
              and locks are lost (etcd#15247)",
         ),
         _ => findings.ok("version", found),
@@ -133,7 +133,7 @@ fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
             2 => findings.problem(
                 "alarm",
                 "CORRUPT: members have different data",
-                "take the member that differs out, and let it begin anew",
+                "remove the member that differs, and add it again without its data",
             ),
             _ => findings.warning("alarm", "an alarm is on", "see `etcdctl alarm list`"),
         }

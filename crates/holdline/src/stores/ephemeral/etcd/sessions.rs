@@ -132,7 +132,7 @@ impl Shared {
 
     /// The error for too many leader elections during one call.
     pub(super) fn elections(&self) -> Error {
-        let message = format!("{} has one election after the other", self.address);
+        let message = format!("{} keeps electing new leaders", self.address);
         Error::new(ErrorKind::Unavailable, message)
     }
 

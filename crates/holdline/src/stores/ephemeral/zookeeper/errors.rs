@@ -33,7 +33,7 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Denied, format!("{address} refuses the user or the password"))
         }
         ZkError::NoAuth | ZkError::InvalidAcl => {
-            let message = format!("{address} refuses us; check the user and the nodes' ACLs");
+            let message = format!("{address} denies access; check the user and the nodes' ACLs");
             (ErrorKind::Denied, message)
         }
         ZkError::QuotaExceeded => {
@@ -47,9 +47,11 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Corrupt, message)
         }
         ZkError::Garbled => {
-            (ErrorKind::Unavailable, format!("an answer of {address} makes no sense"))
+            (ErrorKind::Unavailable, format!("{address} gave an answer that makes no sense"))
         }
-        ZkError::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
+        ZkError::BadArguments => {
+            (ErrorKind::Corrupt, format!("{address} did not understand a request"))
+        }
         ZkError::Stranger(..) => (ErrorKind::Invalid, format!("{address} cannot be used: {error}")),
         ZkError::Busy => {
             let message = format!(

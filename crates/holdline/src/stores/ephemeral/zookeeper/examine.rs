@@ -103,7 +103,7 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     match mode.as_deref() {
         None => findings.warning(
             "mode",
-            "it does not serve: it has no leader, or is on its way up",
+            "it does not serve: it has no leader, or is still starting",
             "start the other members; see its log",
         ),
         Some("read-only") => {
@@ -126,7 +126,7 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     let waiting = field(&seen.srvr, "Outstanding").and_then(|it| it.parse().ok());
     if let Some(waiting @ 1000_u64..) = waiting {
         let found = format!("{waiting} requests wait in it");
-        findings.warning("load", found, "it gets more than it works off");
+        findings.warning("load", found, "it receives more requests than it can handle");
     }
     mode
 }
@@ -149,7 +149,7 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
     let all = voters.max(named);
     if alone > 0 && named > 1 {
         let advice = "name members of one ensemble: a lock in one is not seen in another";
-        return findings.problem("ensemble", "of several servers one stands alone", advice);
+        return findings.problem("ensemble", "one of several servers is standalone", advice);
     }
     if leaders > 1 {
         let advice = "name members of one ensemble: a lock in one is not seen in another";

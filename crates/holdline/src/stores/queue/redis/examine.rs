@@ -134,7 +134,7 @@ async fn cluster(config: &Config, findings: &mut Findings) {
     findings.about_all();
     if primaries.is_empty() {
         let advice = "name nodes of a cluster that runs";
-        findings.problem("cluster", "no host that the URL names tells of the cluster", advice);
+        findings.problem("cluster", "no host in the URL knows the cluster", advice);
     } else if primaries.len() < 3 {
         let found = format!("{} primaries", primaries.len());
         findings.warning("cluster", found, "a cluster needs three to survive the loss of one");

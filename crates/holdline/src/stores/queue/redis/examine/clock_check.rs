@@ -48,8 +48,8 @@ impl Clock {
             return findings.problem(
                 "clock",
                 format!("in {ours:.1?} its clock went {off:+.3} s further than ours"),
-                "it was set, or runs at another rate, so leases end too soon or too late; let it \
-                 be slewed and never set (NTP)",
+                "it was set, or runs at another rate, so leases end too soon or too late; slew \
+                 it with NTP, and never set it",
             );
         }
         findings.clock(name, ahead);
