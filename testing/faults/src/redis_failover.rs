@@ -71,7 +71,7 @@ impl Breakage for Failover {
 
     fn start(&self) -> Box<dyn Any> {
         let [primary, replica] = &mut *self.0.both();
-        // It asks in vain, and keeps what it has; what comes now is not replicated.
+        // It asks in vain, and keeps its data; later writes are not replicated.
         wait_until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
         std::thread::sleep(LEASE / 3);
         primary.kill();
