@@ -1,5 +1,5 @@
-//! The Rust of the README, compiled as a test of the documentation. That of the guides is compiled
-//! with the library, which has them as pages.
+//! The Rust code of the README, compiled as a documentation test. The guides' code is compiled with
+//! the library, which includes them as pages.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

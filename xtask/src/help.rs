@@ -1,4 +1,4 @@
-//! What `--help` says. It teaches: a new contributor should need nothing else to get going.
+//! The texts of `--help`. They teach: a new contributor should need nothing else to get going.
 
 use crate::servers::TOPOLOGIES;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! The project's program for its own upkeep: `cargo xtask test | servers | tidy | bench | package`.
 //!
-//! It is a Rust program and not a heap of shell scripts so that it behaves the same on every
+//! It is a Rust program and not a set of shell scripts so that it behaves the same on every
 //! contributor's machine and in CI, and so that it is itself tested.
 
 mod help;

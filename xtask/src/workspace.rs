@@ -1,4 +1,4 @@
-//! Where the workspace is, and how to call cargo and read what it says about itself.
+//! The workspace: its location, and how to call cargo and read its output.
 
 use crate::Outcome;
 use std::collections::BTreeSet;
@@ -10,11 +10,11 @@ pub(crate) fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR")
         .unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     let root = PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    // One name for one folder: state files are compared by it.
+    // One name for one folder: records of servers are compared by it.
     root.canonicalize().unwrap_or(root)
 }
 
-/// Where cargo puts what it builds; our own state files live beside it, and are never committed.
+/// Cargo's target folder; our own state files are beside it, and are never committed.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -24,7 +24,8 @@ pub(crate) fn cargo() -> Command {
     let mut command =
         Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".to_owned().into()));
     command.current_dir(root());
-    // What `cargo run` told *us* about our own package is not meant for the packages built now.
+    // The variables that `cargo run` set for *our* package are not meant for the packages built
+    // now.
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
         if name_text.starts_with("CARGO_PKG_") || name_text.starts_with("CARGO_MANIFEST_") {
@@ -34,7 +35,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// What a quiet cargo command prints, or a sentence that holds its error.
+/// The output of a quiet cargo command, or an error that contains its message.
 pub(crate) fn cargo_says(args: &[&str]) -> Outcome<String> {
     let shown = args.join(" ");
     let output = cargo()

@@ -1,7 +1,7 @@
-//! The clocks. This is the only module that reads one.
+//! The clocks. No other module reads a clock.
 //!
-//! Leases are measured by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on
-//! while the machine is suspended, so a laptop that was suspended past its lease knows so when it
+//! Leases are measured by the boot-time clock. Unlike [`std::time::Instant`] on Linux, it keeps
+//! running while the machine is suspended, so a laptop that slept past a lease knows so when it
 //! resumes. The wall clock only stamps fencing tokens and messages; no decision compares the wall
 //! clocks of two machines.
 
@@ -9,7 +9,8 @@ use holdline_kernel::Time;
 use std::future::{Future, pending};
 use std::time::Duration;
 
-/// Now, on a monotonic clock that counts suspended time where the system has one.
+/// The current time on a monotonic clock, which counts suspended time if the system has such a
+/// clock.
 pub fn now() -> Time {
     #[cfg(feature = "simulation")]
     if let Some(moment) = simulated::moment() {
@@ -23,7 +24,7 @@ pub fn now() -> Time {
     Time(u64::try_from(at.tv_sec).unwrap_or(0) * 1_000_000_000 + at.tv_nsec.unsigned_abs())
 }
 
-/// Microseconds since 1970 by the wall clock.
+/// The wall clock's time, in microseconds since 1970.
 pub fn wall_micros() -> u64 {
     #[cfg(feature = "simulation")]
     if let Some(moment) = simulated::moment() {
@@ -34,7 +35,7 @@ pub fn wall_micros() -> u64 {
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Sleeps until an instant of [`now`]'s clock. The runtime's timers may stop while the machine is
+/// Sleeps until this instant of [`now`]'s clock. The runtime's timers may stop while the machine is
 /// suspended, so the clock is checked at least once a second.
 ///
 /// # Cancel safety
@@ -63,7 +64,7 @@ pub fn instant_in(wait: Duration) -> std::time::Instant {
 ///
 /// # Cancel safety
 ///
-/// That of the future.
+/// As that of the future.
 pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     let over = async {
         match limit {
@@ -78,8 +79,8 @@ pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     }
 }
 
-/// Runs a future for this long, from this call on. `None` if the time came first. A large future is
-/// better pinned by the caller, so that it need not be moved.
+/// Runs a future for this long, counted from this call. `None` if the time ran out first. The
+/// caller should pin a large future, so that it is not moved.
 pub fn timeout<F: Future>(time: Duration, future: F) -> impl Future<Output = Option<F::Output>> {
     within(now().after(time), future)
 }
@@ -94,7 +95,7 @@ pub async fn pause(time: Duration) {
 }
 
 /// Simulated clocks. A simulation polls a store's futures itself, on one thread, and sets the time
-/// for each poll, so that the code under test is the store's own, down to its time limits.
+/// of each poll, so the code under test is the store's own, including its time limits.
 #[cfg(feature = "simulation")]
 pub mod simulated {
     use super::Time;
@@ -106,7 +107,7 @@ pub mod simulated {
     pub(super) struct Moment {
         pub(super) now: Time,
         pub(super) wall_micros: u64,
-        /// The earliest deadline of a future that sleeps.
+        /// The earliest deadline of a sleeping future.
         wake: Time,
     }
 
@@ -118,10 +119,10 @@ pub mod simulated {
         MOMENT.get()
     }
 
-    /// Runs `work`, which polls futures, with the clocks of this thread set to this instant.
-    /// Returns also when the first of the sleeping futures is to be polled again.
+    /// Runs `work`, which polls futures, with this thread's clocks set to this instant. Also
+    /// returns when the first sleeping future must be polled again.
     ///
-    /// A future must always be polled inside this function, or never.
+    /// A future must always be polled inside this function, or always outside of it.
     pub fn at<T>(now: Time, wall_micros: u64, work: impl FnOnce() -> T) -> (T, Time) {
         let before = MOMENT.replace(Some(Moment { now, wall_micros, wake: Time::NEVER }));
         let done = work();

@@ -1,4 +1,4 @@
-//! The error type of this crate, and of clients that are built on it.
+//! The error type of this crate, and of the clients built on it.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub enum ErrorKind {
     /// The servers could not be reached, did not answer in time, or have no room. A retry may
     /// succeed.
     Unavailable,
-    /// What answers lacks something that is needed, or this build does.
+    /// The server, or this build, lacks something that is needed.
     Unsupported,
     /// An address, an option or a certificate is invalid.
     Invalid,
     /// The servers refuse access, or the system refuses a resource.
     Denied,
-    /// The servers did not understand what was asked.
+    /// The servers did not understand the request.
     Corrupt,
 }
 
@@ -34,12 +34,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this kind. The message says what happened, to what, and what to do.
+    /// Creates an error. The message says what happened, to what, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error { kind, message: message.into(), cause: None }
     }
 
-    /// An error with a cause, which must not contain secrets.
+    /// Creates an error with a cause, which must not contain secrets.
     pub fn because(kind: ErrorKind, message: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Error { kind, message: message.into(), cause: Some(cause.into()) }
     }
@@ -54,7 +54,7 @@ impl Error {
         self.kind == ErrorKind::Unavailable
     }
 
-    /// The parts of the error, to make an error of another type of them.
+    /// The parts of the error, for converting it to another error type.
     pub fn into_parts(self) -> (ErrorKind, String, Option<Cause>) {
         (self.kind, self.message, self.cause)
     }

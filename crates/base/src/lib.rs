@@ -1,16 +1,17 @@
-//! What the crates of holdline that talk to servers have in common.
+//! The common base of holdline's crates that talk to servers.
 //!
-//! - [`clock`]: a clock that goes on while the machine is suspended, and time limits by it; a
-//!   simulation can move it.
+//! - [`clock`]: a clock that keeps running while the machine is suspended, and time limits on it; a
+//!   simulation can control it.
 //! - [`url`], [`servers`], [`tls`]: the parts of a URL that name servers, a user and certificates.
-//! - [`net`]: connections over TCP and TLS to what such a URL names.
-//! - [`probe`]: what kind of server listens at an address.
-//! - `tls_provider`: the provider of cryptography for clients that use the process's default.
-//! - [`liveness`]: until when a session is good, by what its server has confirmed.
+//! - [`net`]: TCP and TLS connections to the servers of such a URL.
+//! - [`probe`]: detects what kind of server listens at an address.
+//! - `tls_provider`: the cryptography provider for clients that use the process's default.
+//! - [`liveness`]: how long a session lasts, according to its server's confirmations.
 //! - [`sync`]: a mutex that ignores poisoning.
-//! - [`Error`]: what went wrong, as a kind to act on and a sentence to read.
+//! - [`Error`]: an error, as a kind to act on and a sentence to read.
 //!
-//! Nothing here knows of locks. The crate is for holdline's own crates: its parts may change with
+//! Nothing here knows about locks. The crate is for holdline's own crates: its API may change with
+//! every version.
 //! every version.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

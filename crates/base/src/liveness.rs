@@ -1,31 +1,31 @@
-//! The liveness of a session: until when its servers keep it, by what they have confirmed.
+//! The liveness of a session: how long its servers keep it, according to their confirmations.
 
 use holdline_kernel::Time;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// The last news of a session.
+/// The latest state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// The servers count the session's time from then on, or from later.
+    /// The servers count the session's time from this instant, or a later one.
     Alive(Time),
     Lost,
 }
 
-/// The liveness of a session. The task that gives the heartbeats confirms it, and others wait for
+/// The liveness of a session. The task that sends the heartbeats confirms it, and others wait for
 /// that.
 #[derive(Debug)]
 pub struct Liveness {
     life: watch::Sender<Life>,
-    /// The time for which the servers keep the session without a heartbeat.
+    /// How long the servers keep the session without a heartbeat.
     length: Duration,
-    /// Notified when a heartbeat is wanted before it is due.
+    /// Notified when a heartbeat is requested before it is due.
     pub wanted: Notify,
     retired: watch::Sender<bool>,
 }
 
 impl Liveness {
-    /// That of a session which the servers keep for `length`, counted from `begun` or later.
+    /// The liveness of a session that the servers keep for `length`, counted from `begun` or later.
     pub fn new(begun: Time, length: Duration) -> Self {
         Liveness {
             life: watch::Sender::new(Life::Alive(begun)),
@@ -35,7 +35,7 @@ impl Liveness {
         }
     }
 
-    /// The time until which the servers keep the session. `None` if it is lost.
+    /// Until when the servers keep the session. `None` if it is lost.
     pub fn good_until(&self) -> Option<Time> {
         match *self.life.borrow() {
             Life::Alive(since) => Some(since.after(self.length)),
@@ -43,7 +43,8 @@ impl Liveness {
         }
     }
 
-    /// Waits until the servers are sure to keep the session until then. `false` if it is lost.
+    /// Waits until the servers are certain to keep the session until `until`. `false` if it is
+    /// lost.
     ///
     /// # Cancel safety
     ///
@@ -62,7 +63,7 @@ impl Liveness {
         }
     }
 
-    /// Notes that the servers count the session's time from then on. A lost session stays lost.
+    /// Records that the servers count the session's time from `at` on. A lost session stays lost.
     pub fn confirm(&self, at: Time) {
         self.life.send_if_modified(|life| match life {
             Life::Alive(since) if *since < at => {
@@ -73,12 +74,12 @@ impl Liveness {
         });
     }
 
-    /// Notes that the session is lost.
+    /// Records that the session is lost.
     pub fn lose(&self) {
         self.life.send_replace(Life::Lost);
     }
 
-    /// Has the heartbeats end, when the session is not used any more.
+    /// Requests the end of the heartbeats, once the session is unused.
     pub fn retire(&self) {
         self.retired.send_replace(true);
     }

@@ -1,4 +1,4 @@
-//! Connections over TCP and TLS, for clients that speak their protocols themselves.
+//! TCP and TLS connections, for clients that implement their protocols themselves.
 
 use crate::clock;
 use crate::servers::Servers;
@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// A byte stream to a server, in the clear or over TLS.
+/// A byte stream to a server, in plain text or over TLS.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-/// Connects to `host:port`: to each of its addresses in turn, all within the limit.
+/// Connects to `host:port`: tries each of its addresses in turn, all within the limit.
 ///
 /// # Errors
 ///
-/// [`NotFound`](io::ErrorKind::NotFound) if the host's name is not known. Else that of the last
-/// address which did something else than to refuse the connection; so
-/// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) means that all refused it.
+/// [`NotFound`](io::ErrorKind::NotFound) if the host's name is unknown. Otherwise the error of the
+/// last address that failed for another reason than refusing the connection; so
+/// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) means that all addresses refused it.
 ///
 /// # Cancel safety
 ///
@@ -49,7 +49,7 @@ pub async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| io::Error::other("the host has no address")))
 }
 
-/// The TLS that a URL asks for: its certificates are read from their files for each connection, so
+/// The TLS settings of a URL. Its certificates are read from their files for each connection, so
 /// that they can be renewed there.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is none"))]
@@ -57,18 +57,18 @@ pub struct Tls {
     options: TlsOptions,
     /// The store's name in error messages.
     store: String,
-    /// The protocol to ask for, if the servers want that.
+    /// The protocol to negotiate, if the servers require that.
     protocol: Option<&'static [u8]>,
 }
 
 impl Tls {
-    /// The TLS of a URL, if it asks for any. `feature` is the one that the store's TLS needs, and
-    /// whether it is in this build.
+    /// Creates the TLS settings of a URL, if it requests TLS. `feature` is the feature that the
+    /// store's TLS needs, and whether this build has it.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) in a build without the feature;
-    /// [`Invalid`](ErrorKind::Invalid) if the certificates or a host cannot be used.
+    /// [`Invalid`](ErrorKind::Invalid) if the certificates or a host are unusable.
     pub fn new(
         servers: &Servers,
         store: &impl Display,
@@ -91,11 +91,11 @@ impl Tls {
     }
 }
 
-/// Makes a connection secret, if TLS is asked for. The caller sets the time limit.
+/// Adds TLS to a connection, if it is requested. The caller sets the time limit.
 ///
 /// # Errors
 ///
-/// See [`speaks_no_tls`] for one of them.
+/// The handshake's error; [`speaks_no_tls`] recognizes one case.
 pub async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
     match tls {
         None => Ok(Box::new(socket)),
@@ -130,7 +130,7 @@ mod with_tls {
             Ok(config)
         }
 
-        /// Reports what cannot be used when the store is opened, and not first when connecting.
+        /// Reports invalid settings when the store is opened, and not only on connecting.
         pub(super) fn check(&self, hosts: &[String]) -> Result<()> {
             for host in hosts {
                 name(host).map_err(|error| {
@@ -159,8 +159,8 @@ mod with_tls {
         ServerName::try_from(name.trim_start_matches('[').trim_end_matches(']').to_owned())
     }
 
-    /// Whether this error of a handshake shows that the server does not speak TLS: it says
-    /// something else, or hangs up.
+    /// Whether this handshake error shows that the server does not speak TLS: it sends something
+    /// else, or hangs up.
     pub fn speaks_no_tls(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -172,7 +172,7 @@ mod with_tls {
 #[cfg(feature = "tls")]
 pub use with_tls::speaks_no_tls;
 
-/// Whether this error of a handshake shows that the server does not speak TLS.
+/// Whether this handshake error shows that the server does not speak TLS.
 #[cfg(not(feature = "tls"))]
 pub fn speaks_no_tls(_error: &io::Error) -> bool {
     false

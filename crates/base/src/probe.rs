@@ -1,5 +1,5 @@
-//! What kind of server listens at an address at which no client comes through, so that the error
-//! can say it: by what it says, and by a probe that asks it.
+//! Detects what kind of server listens at an address where a client fails, for the error message:
+//! from its first bytes, and by a probe.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -8,20 +8,20 @@ use std::io::ErrorKind::WouldBlock;
 use std::pin::pin;
 use tokio::net::TcpStream;
 
-/// What a server is, by the first bytes that it says.
+/// A kind of server, recognized by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Redis or Valkey.
     Redis,
     /// MySQL or MariaDB.
     MySql,
-    /// PostgreSQL, or a pooler before it.
+    /// PostgreSQL, or a connection pooler in front of it.
     Postgres,
-    /// It speaks TLS.
+    /// Any server that speaks TLS.
     Tls,
     /// An HTTP server.
     Http,
-    /// It closed the connection without a reply.
+    /// A server that closed the connection without a reply.
     Closed,
     /// The beginning of any other reply.
     Other(String),
@@ -41,8 +41,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// The first of these hosts that replies to a plain `PING`, as `host:port`, and what it is. The
-/// caller limits the time.
+/// Finds the first of these hosts that replies to a plain `PING`. Returns it as `host:port`, with
+/// its kind. The caller limits the time.
 ///
 /// # Cancel safety
 ///
@@ -72,7 +72,7 @@ async fn ask(host: &str, port: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// The kind of a server that says this first, unasked or as the answer to what it does not know.
+/// The kind of a server that sends this first, unasked or in reply to an unknown request.
 pub fn recognise(answer: &[u8]) -> Found {
     match answer {
         [] => Found::Closed,
@@ -81,7 +81,7 @@ pub fn recognise(answer: &[u8]) -> Found {
         [b'+' | b'-', ..] => Found::Redis,
         // A greeting of version 10, or an error.
         [_, _, 0, 0..=2, 10 | 0xff, ..] => Found::MySql,
-        // An error, which is text if the server could not even begin.
+        // An error, which is plain text if the server could not even start.
         [b'E', 0, ..] | [b'E', b'F', b'A', b'T', b'A', b'L', b':', ..] => Found::Postgres,
         [b'H', b'T', b'T', b'P', b'/', ..] | [b'<', b'!' | b'h' | b'H', ..] => Found::Http,
         text => {

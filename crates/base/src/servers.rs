@@ -1,4 +1,4 @@
-//! URLs of servers: which ones, how to log in to them, and whether over TLS.
+//! URLs of servers: their hosts, the login, and whether to use TLS.
 //!
 //! ```text
 //! SCHEME://[user[:password]@]host[:port][,host[:port]...][/path][?option=value&...]
@@ -9,16 +9,16 @@ use crate::url::{self, Secret, some};
 use crate::{Error, Result};
 use std::fmt;
 
-/// A URL of servers, taken apart.
+/// A parsed URL of servers.
 #[derive(Debug)]
 pub struct Url<'a> {
     /// The user to log in as.
     pub user: Option<String>,
-    /// The user's password: that of the URL, or the one that an option names.
+    /// The user's password, from the URL or from the place that an option names.
     pub password: Option<Secret>,
-    /// The hosts and their ports, as they are written.
+    /// The hosts and their ports, undecoded.
     pub hosts: &'a str,
-    /// The path without its first slash, as it is written.
+    /// The path without its first slash, undecoded.
     pub path: &'a str,
     /// The certificates.
     pub tls_options: TlsOptions,
@@ -27,12 +27,12 @@ pub struct Url<'a> {
 }
 
 impl<'a> Url<'a> {
-    /// Reads what follows the colon of a URL. `invalid` makes an error of a sentence that begins
-    /// with the name of the URL.
+    /// Parses the part of a URL after the colon. `invalid` makes an error from a sentence that
+    /// begins with the name of the URL.
     ///
     /// # Errors
     ///
-    /// That of `invalid`, or of a password's file that cannot be read.
+    /// The error of `invalid`, or that of a password file that cannot be read.
     pub fn read<E: From<Error>>(rest: &'a str, invalid: fn(&str) -> E) -> Result<Self, E> {
         url::check(rest).map_err(|why| invalid(&why))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -64,11 +64,11 @@ impl<'a> Url<'a> {
         Ok(url)
     }
 
-    /// The hosts and their ports, decoded. One that is not written is this machine.
+    /// The hosts and their ports, decoded. An omitted host is this machine.
     ///
     /// # Errors
     ///
-    /// What is wrong with one: the rest of a sentence that begins with the URL's name.
+    /// What is wrong with a host: the rest of a sentence that begins with the URL's name.
     pub fn hosts(&self, default_port: u16) -> Result<Vec<(String, u16)>, &'static str> {
         let host = |text| {
             let (host, port) = url::host_and_port(text)?;
@@ -87,21 +87,21 @@ impl<'a> Url<'a> {
 pub struct Servers {
     /// `host:port`, in the order in which the URL names them.
     pub hosts: Vec<String>,
-    /// The user to log in as; not without a password.
+    /// The user to log in as; only with a password.
     pub user: Option<String>,
     /// The user's password.
     pub password: Option<Secret>,
-    /// Whether connections are over TLS.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// The certificates for that.
+    /// The certificates for TLS.
     pub tls_options: TlsOptions,
 }
 
-/// The options that are read here, for the error about one that is not known.
+/// The options parsed here, for the error about an unknown one.
 pub const KNOWN: &str =
     "password_file, password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
 
-/// A URL that was read: the servers, and what its kind of server makes sense of.
+/// The parts of a URL: the servers, and the parts that depend on the kind of server.
 #[derive(Debug)]
 pub struct Parts {
     /// The servers.
@@ -113,12 +113,12 @@ pub struct Parts {
 }
 
 impl Servers {
-    /// Reads what follows the colon of a URL. `tls` says whether the scheme asks for TLS, and
-    /// `invalid` makes an error of a sentence that begins with the name of the URL.
+    /// Parses the part of a URL after the colon. `tls` says whether the scheme requests TLS, and
+    /// `invalid` makes an error from a sentence that begins with the name of the URL.
     ///
     /// # Errors
     ///
-    /// That of `invalid`, or of a password's file that cannot be read.
+    /// The error of `invalid`, or that of a password file that cannot be read.
     pub fn read<E: From<Error>>(
         rest: &str,
         default_port: u16,

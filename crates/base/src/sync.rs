@@ -1,7 +1,7 @@
 //! A mutex that ignores poisoning.
 //!
-//! What the mutexes of this crate guard is whole at every point where code under them can panic, or
-//! is made whole by the next user; a panic elsewhere must not spread to all users of the lock.
+//! The data that this crate's mutexes guard is consistent wherever code under them can panic, or is
+//! repaired by the next user; and a panic elsewhere must not spread to all users of the lock.
 
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
@@ -10,17 +10,17 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex around this value.
+    /// Creates a mutex around this value.
     pub const fn new(value: T) -> Self {
         Mutex(std::sync::Mutex::new(value))
     }
 
-    /// Locks it, waiting for other threads.
+    /// Locks the mutex, waiting for other threads.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it, if no thread has it.
+    /// Locks the mutex if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

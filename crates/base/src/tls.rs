@@ -1,10 +1,10 @@
-//! The TLS options of URLs, and the rustls configuration that they make.
+//! The TLS options of URLs, and the rustls configuration that they result in.
 
 use crate::url::{self, Secret};
 use crate::{Error, ErrorKind, Result};
 use std::fmt::Display;
 
-/// Certificates or a key in PEM, or the file that contains them.
+/// Certificates or a key in PEM, inline or in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pem {
     /// The path of a file.
@@ -13,10 +13,10 @@ pub enum Pem {
     Text(Secret),
 }
 
-/// The certificate authorities and the client certificate that a URL names.
+/// The certificate authorities and the client certificate of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The certificate authorities to trust, instead of the system's.
+    /// The certificate authorities to trust in place of the system's.
     pub ca: Option<Pem>,
     /// The client's certificate.
     pub cert: Option<Pem>,
@@ -25,7 +25,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Sets an option of a URL. False if it is not about TLS.
+    /// Sets an option of a URL. Returns false if it is not about TLS.
     pub fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let (slot, from) = match option.split_once('_') {
             Some(("ca", from)) => (&mut self.ca, from),
@@ -43,7 +43,7 @@ impl TlsOptions {
         Ok(true)
     }
 
-    /// Refuses options that contradict each other, or a URL without TLS.
+    /// Refuses options that contradict each other, and any in a URL without TLS.
     pub fn check(&self, tls: bool) -> Result<(), &'static str> {
         if self.cert.is_some() != self.key.is_some() {
             return Err("needs a certificate (cert_file) and its key (key_file) together");
@@ -55,7 +55,7 @@ impl TlsOptions {
     }
 }
 
-/// Whether a URL with this value of the option `tls` wants TLS, which its scheme may want already.
+/// Whether a URL with this value of the option `tls` requests TLS; its scheme may do so already.
 pub fn wanted(by_scheme: bool, value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
@@ -66,7 +66,7 @@ pub fn wanted(by_scheme: bool, value: &str) -> Result<bool, &'static str> {
 }
 
 impl Pem {
-    /// The PEM text. `what` it is and the `store`'s name are for the error message.
+    /// Reads the PEM text. `what` and the `store`'s name are for the error message.
     ///
     /// # Errors
     ///
@@ -96,11 +96,11 @@ mod config {
     type Certs = Vec<CertificateDer<'static>>;
 
     impl TlsOptions {
-        /// The rustls configuration. `store` is the store's name in error messages.
+        /// Builds the rustls configuration. `store` is the store's name in error messages.
         ///
         /// # Errors
         ///
-        /// [`ErrorKind::Invalid`] if a certificate or the key cannot be read or used.
+        /// [`ErrorKind::Invalid`] if a certificate or the key cannot be read or is unusable.
         pub fn config(&self, store: &impl Display) -> Result<ClientConfig> {
             let unusable = |error: rustls::Error| {
                 let message = format!("the certificates of {store} cannot be used");
@@ -124,7 +124,7 @@ mod config {
         /// The certificate authorities to trust: those of the URL, or the system's.
         fn authorities(&self, store: &impl Display) -> Result<Certs> {
             let Some(pem) = &self.ca else {
-                // A certificate that cannot be read is not trusted; that is no error.
+                // An unreadable certificate is not trusted; that is no error.
                 return Ok(rustls_native_certs::load_native_certs().certs);
             };
             let what = "CA certificate";

@@ -1,5 +1,4 @@
-//! The parts that the URLs of several stores have in common: hosts, percent-encoding, passwords,
-//! durations.
+//! The common parts of several stores' URLs: hosts, percent-encoding, passwords, durations.
 //!
 //! Error texts never contain the URL itself, since it may contain a password. Most are the rest of
 //! a sentence that begins with the name of the URL.
@@ -21,7 +20,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The host, without the brackets of an IPv6 address, and the port if one is given.
+/// The host, without the brackets of an IPv6 address, and the port, if given.
 pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let (host, after) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, after)) => (host, after),
@@ -41,7 +40,7 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     Ok((host, port))
 }
 
-/// `host:port`, with this port unless another is given.
+/// `host:port`, with this port if none is given.
 pub fn host(text: &str, default_port: u16) -> Result<String, &'static str> {
     let (name, port) = host_and_port(text)?;
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '%' | '[' | ']');
@@ -56,7 +55,7 @@ pub fn join(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 pub fn decode(text: &str) -> Result<String, &'static str> {
     let wrong = "has a % that is not followed by two hexadecimal digits";
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
@@ -72,7 +71,7 @@ pub fn decode(text: &str) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 once decoded")
 }
 
-/// A duration such as `500ms`, `2s`, `10m` or `1h`.
+/// Parses a duration such as `500ms`, `2s`, `10m` or `1h`.
 pub fn duration(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let millis: u64 = match unit {
@@ -85,7 +84,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     digits.parse::<u64>().ok()?.checked_mul(millis).map(Duration::from_millis)
 }
 
-/// The first line of the file that this option names, which is a password.
+/// Reads a password: the first line of the file that this option names.
 ///
 /// # Errors
 ///
@@ -98,22 +97,22 @@ pub fn secret_file(option: &str, path: &str) -> Result<Secret> {
     Ok(Secret(text.lines().next().unwrap_or_default().to_owned()))
 }
 
-/// The value of the environment variable that this option names: a password or a key.
+/// Reads a password or key from the environment variable that this option names.
 pub fn secret_env(option: &str, variable: &str) -> Result<Secret, String> {
     std::env::var(variable).map(Secret).map_err(|_| {
         format!("names the environment variable {variable} by {option}, which is not set")
     })
 }
 
-/// The error for an option that is not one of these. Its name may be shown, because [`check`] has
-/// made sure that it is no part of a password.
+/// The error for an unknown option. Its name may be shown, because [`check`] has made sure that it
+/// is not part of a password.
 pub fn unknown_option(option: &str, known: &str) -> String {
     let option: String = option.chars().take(40).flat_map(char::escape_default).collect();
     format!("has the option \"{option}\", which is not known; known are {known}")
 }
 
-/// Refuses what no URL of a server may have: characters of a password that are not encoded, so that
-/// the rest would be read as something else, and options that are given twice.
+/// Refuses what no server's URL may contain: unencoded characters of a password, which would change
+/// the meaning of the rest, and duplicate options.
 ///
 /// # Errors
 ///

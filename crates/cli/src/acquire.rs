@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// The interval of the progress messages, and the wait before the first.
 const NEWS: Duration = Duration::from_secs(1);
-/// The time limit for giving up a place; after it the place expires by its lease.
+/// The time limit for releasing a place; after it the place expires with its lease.
 const SETTLING: Duration = Duration::from_secs(2);
-/// The same after the end of the wait that was asked for, also for finding out who holds the lock.
+/// The same after the end of a limited wait; also limits the search for the holder.
 const BEYOND: Duration = Duration::from_millis(150);
 /// The same during an outage of the store.
 const AWAY: Duration = Duration::from_millis(20);
@@ -59,12 +59,12 @@ pub(crate) async fn unless_signalled<T>(
 }
 
 impl LockRequest<'_> {
-    /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. Then no place
-    /// is left in the line.
+    /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. After a
+    /// failure no place is left in the line.
     pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<HeldLock, Failure> {
         let result = unless_signalled(signals, self.acquire_with_progress()).await;
         if result.is_err() {
-            // An unreachable store cannot be told; the place expires by its lease.
+            // An unreachable store cannot be told; the place expires with its lease.
             let away = self.client.unavailable_for().is_some();
             let limit = if away { AWAY } else { SETTLING.min(self.rest()) };
             let _ = timeout(limit, self.client.settle()).await;
@@ -106,7 +106,7 @@ impl LockRequest<'_> {
         let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
         let mut info = look.ok().and_then(Result::ok);
         if let Some(info) = &mut info {
-            // Our own place may still be there.
+            // Our own place may still exist.
             info.waiters.retain(|waiter| !is_us(waiter));
         }
         let holder = info.as_ref().and_then(|info| self.in_use(info));
@@ -132,7 +132,7 @@ impl LockRequest<'_> {
         Failure::new(self.busy, "busy", message).expected().with(fields)
     }
 
-    /// The lock that the wait is for: of several, the first that is held, and not by us.
+    /// The lock to report: of several, the first that another client holds.
     async fn first_held(&self) -> holdline::Result<LockInfo> {
         let mut names = self.names.iter();
         loop {
@@ -144,7 +144,7 @@ impl LockRequest<'_> {
         }
     }
 
-    /// "it is held by ...", if it is; of several locks, by its name.
+    /// "it is held by ...", if so; names the lock if there are several.
     fn in_use(&self, info: &LockInfo) -> Option<String> {
         match self.names.len() {
             1 => participant::in_use(info, "it"),
@@ -153,7 +153,7 @@ impl LockRequest<'_> {
     }
 }
 
-/// The progress messages of a wait: who holds the lock, and our place.
+/// The progress messages of a wait: the holder of the lock, and our place.
 struct WaitProgress<'a> {
     request: &'a LockRequest<'a>,
     shown: bool,

@@ -1,10 +1,10 @@
 //! A lock that is held by a process in the background, for `acquire` and `release`.
 //!
-//! `acquire` starts this program once more, as the *holder*. The holder acquires the lock, writes
-//! one line to `acquire`, and holds until the owner ends, a `release` comes, or the lock is lost.
-//! The owner is a process, known by a descriptor that the holder has as its stdin: unlike a number,
-//! it cannot come to mean another process. `release` reaches the holder by a socket whose name is
-//! the ticket's id, in a folder that only this user can enter.
+//! `acquire` starts this program again, as the *holder*. The holder acquires the lock, writes one
+//! line to `acquire`, and holds until the owner ends, a `release` comes, or the lock is lost. The
+//! owner is a process, identified by a descriptor that is the holder's stdin: unlike a process id,
+//! it can never refer to another process. `release` reaches the holder by a socket that is named
+//! after the ticket's id, in a folder that only this user can enter.
 
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
@@ -37,13 +37,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The holder's `argv[0]`, which no program has by accident.
 const NAME: &str = "holdline: holding a lock";
-/// The time limit for one side of the socket to say its line.
+/// The time limit for one side of the socket to send its line.
 const SPEAKING: Duration = Duration::from_secs(5);
 /// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest line on the socket.
 const LINE: u64 = 4096;
-/// The ending of the name of a socket that listens, or that did.
+/// The suffix of a socket's name once it has begun to listen.
 const LISTENING: &str = "sock";
 
 /// The process whose end releases the lock.
@@ -55,7 +55,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// The process of this number, or the one that called us.
+    /// The process with this id, or our caller.
     pub(crate) fn find(pid: Option<i32>) -> Result<Owner, Failure> {
         if is_holder() {
             let fd = stdin().as_fd().try_clone_to_owned();
@@ -146,7 +146,7 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
         };
         return match Printer::answer(shown) {
             Ok(true) => Ok(Exit::DONE),
-            // Nobody knows the handle.
+            // The handle is unknown to everyone.
             Ok(false) => {
                 send(&holder, Signal::TERM);
                 Ok(Exit::OUTPUT)
@@ -165,7 +165,7 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
         );
         return Err(Failure::new(Exit::signal(signal), "interrupted", message));
     };
-    // It has said why.
+    // The holder has reported the reason.
     Ok(Exit(u8::try_from(code).unwrap_or(Exit::INTERNAL.0)))
 }
 
@@ -204,7 +204,7 @@ pub(crate) async fn hold(
         .write_all(line.as_bytes())
         .map_err(|error| internal("the caller", &error))?;
     if matches!(owner, Owner::None) {
-        // A reader of our stderr, as in a pipe, is not kept waiting for its end.
+        // A reader of our stderr, as in a pipe, must not wait for our end.
         close_stderr();
     }
     let over = async {
@@ -243,7 +243,7 @@ pub(crate) async fn hold(
     Ok(Exit::DONE)
 }
 
-/// Tells the owner of a loss; then finds out about its cause.
+/// Tells the owner of a loss, and then finds its cause.
 async fn lost(
     job: &Job,
     client: &Client,
@@ -269,12 +269,12 @@ enum Ended {
     Lost,
     /// By `release`, which waits for the answer.
     Released(UnixStream),
-    /// By the end of the time of a lock without an owner.
+    /// By the time limit of a lock without an owner.
     Over,
     Otherwise(String),
 }
 
-/// Releases the lock of a handle, and says how that went.
+/// Releases the lock of a handle, and reports the result.
 pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Failure> {
     if handle.len() != 32 || !handle.chars().all(|c| c.is_ascii_hexdigit()) {
         return Err(Failure::usage(
@@ -314,7 +314,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
     }
 }
 
-/// The socket of a holder; removed with it.
+/// The socket of a holder; removed when dropped.
 struct Socket {
     listener: UnixListener,
     path: PathBuf,
@@ -325,7 +325,7 @@ impl Socket {
         let folder = folder()?;
         remove_stale(&folder);
         let path = folder.join(format!("{id}.{LISTENING}"));
-        // It has its name when it listens: until then others would take it for a dead holder's.
+        // It gets its final name once it listens: before, others would take it for a dead holder's.
         let unready = folder.join(format!("{id}.new"));
         let listener = UnixListener::bind(&unready)
             .and_then(|listener| std::fs::rename(&unready, &path).map(|()| listener));
@@ -336,7 +336,7 @@ impl Socket {
         Ok(Socket { listener, path })
     }
 
-    /// Waits for `release`.
+    /// Waits for a `release`.
     async fn released(&self) -> UnixStream {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else {
@@ -396,7 +396,7 @@ fn folder() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Sends stderr to nowhere.
+/// Redirects stderr to /dev/null.
 fn close_stderr() {
     if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stderr(null);
@@ -425,7 +425,7 @@ mod tests {
         let names = ["dead.sock", "alive.sock", "unready.new"];
         let [dead, alive, unready] = names.map(|name| folder.path().join(name));
         let _alive = UnixListener::bind(&alive).unwrap();
-        // A socket that was bound, and does not listen yet, refuses as one of a dead process does.
+        // A socket that is bound but not listening yet refuses connections, like a dead process's.
         for path in [&dead, &unready] {
             drop(UnixListener::bind(path).unwrap());
         }

@@ -39,26 +39,26 @@ pub(crate) struct Cli<V: Subcommand = Verb> {
 pub(crate) struct Common {
     /// Where the locks are: a URL such as sqlite:PATH
     ///
-    /// Without it and HOLDLINE_STORE, /var/lib/holdline/locks.db if that is there, which the users
-    /// of this machine share, or else a file in the user's state directory. A password is better
-    /// given in the environment, where other users do not see it.
+    /// Without this and HOLDLINE_STORE, the default is /var/lib/holdline/locks.db if it exists,
+    /// which the users of this machine share, or else a file in the user's state directory. Prefer
+    /// the environment for a URL with a password: other users cannot see it there.
     #[arg(help_heading = "General", long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
-    /// Speak JSON: answers on stdout, events as lines on stderr
+    /// Print JSON: answers on stdout, events as lines on stderr
     #[arg(help_heading = "General", long, global = true)]
     pub(crate) json: bool,
 
-    /// Say nothing but what went wrong
+    /// Print errors only
     #[arg(help_heading = "General", long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say more; twice or more, also what the library does (HOLDLINE_LOG chooses)
+    /// Print more; twice or more, also the library's events (HOLDLINE_LOG selects them)
     #[arg(help_heading = "General", long, short, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// How long the store may take to be opened and to answer first
-    /// [default: 1.8s, but 15s for those who wait]
+    /// Time limit for opening the store and its first answer
+    /// [default: 1.8s, but 15s for verbs that wait]
     #[arg(help_heading = "General",
           long, global = true, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
@@ -85,16 +85,16 @@ pub(crate) enum Verb {
     Man(man::Man),
 }
 
-/// The verb that is started most often, without the others.
+/// The verb that is used most often, without the others.
 #[derive(Debug, Subcommand)]
 enum RunAlone {
     Run(run::Run),
 }
 
-/// The width of the sections below the flags: that of the narrowest usual terminal.
+/// The width of the sections below the flags: that of a usual narrow terminal.
 const WIDTH: usize = 80;
 
-/// A line of a table below the flags; what does not fit goes on below its text.
+/// A line of a table below the flags; a long text continues below its beginning.
 pub(crate) fn row(head: &str, indent: usize, text: &str) -> String {
     let mut lines = format!("  {head:<0$}", indent - 2);
     let mut width = indent;
@@ -125,8 +125,8 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
 }
 
-/// Parses the command line, with the defaults of the environment and of the file. The inner error
-/// is clap's, which also shows help.
+/// Parses the command line, with the defaults from the environment and the file. The inner error is
+/// clap's, which also shows help.
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
     let args = || std::env::args_os();
     if args().nth(1).is_some_and(|word| word == "run")
@@ -134,16 +134,16 @@ pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
     {
         return Ok(Ok(cli));
     }
-    // The tree of flags is left to the end of the process: to take it apart costs time.
+    // The tree of flags is never freed: that would cost time.
     let mut command = ManuallyDrop::new(defaults::apply(command())?);
     let matches = command.try_get_matches_from_mut(args());
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
 }
 
-/// Parses a command line of `run`, with the flags of that verb alone: to build those of all verbs
-/// takes longer than all else that the program does by itself in a short run. `None` if anything is
-/// wrong, or help is wanted: then the answer is that of the whole command. A wrong default for
-/// another verb goes unnoticed.
+/// Parses a command line of `run`, with only that verb's flags: building those of all verbs takes
+/// longer than everything else that the program does in a short run. `None` if anything is wrong,
+/// or help is requested: then the whole command answers. A wrong default for another verb goes
+/// unnoticed.
 fn parse_run(args: impl Iterator<Item = OsString>) -> Option<Cli> {
     let mut command = ManuallyDrop::new(defaults::apply(Cli::<RunAlone>::command()).ok()?);
     let matches = command.try_get_matches_from_mut(args).ok()?;

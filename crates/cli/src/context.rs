@@ -1,4 +1,4 @@
-//! The context of every verb: the store, opened and answering within a time limit.
+//! The context of every verb: the store, opened within a time limit.
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -17,9 +17,9 @@ const ASKING: Duration = Duration::from_millis(1_800);
 const WAITING: Duration = Duration::from_secs(15);
 /// The pause before opening is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often a store that refuses is tried, unless a time was asked for.
+/// How often a store that refuses is tried, unless a time limit was given.
 const TRIES: u32 = 5;
-/// A store that has not answered for so long is silent, and does not refuse.
+/// A store that has not answered for this long is silent, and not refusing.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The minimum time for one answer, however long opening took.
 const ANSWER: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ impl Session {
         if self.store.is_empty() { store_url::of_default() } else { Some(self.store.clone()) }
     }
 
-    /// The store for people: its address, and of the default also whose it is.
+    /// The store for people: its address, and for the default store also its users.
     pub(crate) fn describe(&self, client: &Client) -> String {
         let address = client.address();
         match self.store.as_str() {
@@ -144,7 +144,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(Name::new(name).map(|_| ())?)
 }
 
-/// The lock of this name, or all whose names begin so.
+/// The lock of this name, or all locks whose names begin with the prefix.
 pub(crate) fn lines(name: Option<&str>, prefix: &str) -> Result<Lines, Failure> {
     Ok(match name {
         Some(name) => Lines::Named(Name::new(name)?),
@@ -161,15 +161,15 @@ fn check_room() -> Result<(), Failure> {
         return Ok(());
     }
     let dup = |_| rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3);
-    // All are kept open until the last is open.
+    // All stay open until the last one is open.
     let room: Result<Vec<_>, _> = (0..FILES).map(dup).collect();
     let failure =
         room.err().and_then(|errno| Failure::resource_shortage("cannot start", &errno.into()));
     failure.map_or(Ok(()), Err)
 }
 
-/// The number of file descriptors that are free at least, if the system says how many are open:
-/// Linux does from 6.2 on, as the length of the folder that shows them.
+/// The number of file descriptors that are free at least, if the system tells how many are open:
+/// Linux does since 6.2, by the length of the folder that lists them.
 fn free_descriptors() -> Option<u64> {
     let open = std::fs::metadata("/proc/self/fd").ok()?.len();
     let limit = getrlimit(Resource::Nofile).current?;

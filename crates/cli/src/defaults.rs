@@ -1,7 +1,7 @@
 //! Defaults of flags: `--wait` is also `HOLDLINE_WAIT` in the environment, and `wait` in a file.
 //!
-//! They become clap's default values. So a flag of the command line is stronger, and none conflicts
-//! with them.
+//! They become clap's default values. So a flag on the command line takes precedence, and never
+//! conflicts with them.
 
 use crate::exit::Failure;
 use clap::{Arg, ArgAction, Command};
@@ -12,9 +12,9 @@ use toml::{Table, Value};
 
 /// The variable that names the file; empty for none.
 pub(crate) const CONFIG: &str = "HOLDLINE_CONFIG";
-/// The file for users that have none of their own.
+/// The file for users without one of their own.
 const SYSTEM: &str = "/etc/holdline.toml";
-/// The flags that have no default: each call must say what it means.
+/// The flags without a default: each call must give them.
 const WITHOUT: &[&str] =
     &["help", "version", "also", "shell", "no-fork", "observe", "yes", "install", "worker"];
 
@@ -22,7 +22,7 @@ const WITHOUT: &[&str] =
 pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {
     let file = File::find()?;
     file.check(&command)?;
-    // Most runs have none: nothing is copied for them.
+    // Most runs have no defaults: nothing is copied for them.
     let mut defaults = Vec::new();
     for verb in std::iter::once(None).chain(command.get_subcommands().map(Some)) {
         let name = verb.map(Command::get_name);
@@ -42,7 +42,7 @@ pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Help shows defaults, but not of the store, whose URL may hold a password.
+/// Help shows defaults, except that of the store, whose URL may contain a password.
 fn with_default(arg: Arg, value: String) -> Arg {
     let is_secret = arg.get_long() == Some("store");
     arg.default_value(value).hide_default_value(is_secret)
@@ -68,7 +68,7 @@ struct File {
 }
 
 impl File {
-    /// Reads the file that `HOLDLINE_CONFIG` names, the user's, or the system's.
+    /// Reads the file named in `HOLDLINE_CONFIG`, the user's, or the system's.
     fn find() -> Result<File, Failure> {
         if let Some(path) = var_os(CONFIG) {
             if path.is_empty() {
@@ -95,7 +95,7 @@ impl File {
         match std::fs::read_to_string(path) {
             Ok(text) => match text.parse() {
                 Ok(table) => Ok(Some(File { path: path.to_owned(), table })),
-                // Not the line itself, which may hold a password.
+                // Without the line itself, which may contain a password.
                 Err(error) => Err(refuse(toml::de::Error::message(&error).to_owned())),
             },
             Err(error)
@@ -167,7 +167,7 @@ fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
             _ => Err("write true or false".to_owned()),
         };
     }
-    // The flag by itself, so that what is wrong is said with the place where it stands.
+    // The flag alone, so that an error is reported with the place of the default.
     let alone = Command::new("").disable_help_flag(true).arg(alone(flag));
     let given = format!("--{}={text}", flag.get_long().unwrap_or_default());
     match alone.try_get_matches_from(["", &given]) {

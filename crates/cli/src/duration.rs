@@ -43,7 +43,7 @@ pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
     if text.trim() == "forever" { Ok(Duration::MAX) } else { parse(text) }
 }
 
-/// Parses a poll interval: a millisecond at least.
+/// Parses a poll interval: at least a millisecond.
 pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = parse(text)?;
     if interval < Duration::from_millis(1) {

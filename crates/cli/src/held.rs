@@ -63,7 +63,7 @@ impl HeldLock {
         self.entry(name).1
     }
 
-    /// Whether it is known to be held.
+    /// Whether the lock is certainly still held.
     pub(crate) fn is_valid(&self) -> bool {
         match self.which() {
             LockRef::Own(guard) => guard.is_valid(),
@@ -81,7 +81,7 @@ impl HeldLock {
         }
     }
 
-    /// The cause of its loss, for people and for machines. May ask the store, for a second at most.
+    /// The cause of the loss, for people and for machines. May ask the store, for a second at most.
     pub(crate) async fn loss(&self) -> (String, Value) {
         let loss = match self.which() {
             LockRef::Own(guard) => guard.loss().await,

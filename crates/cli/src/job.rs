@@ -1,4 +1,4 @@
-//! The job: a command under a lock, from the flags to the exit code, for `run` and `elect`.
+//! The job of `run` and `elect`: a command under a lock, from the flags to the exit code.
 
 use crate::acquire::{self, LockRequest, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
@@ -21,61 +21,60 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// The lease, unless another is asked for.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// How to wait.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WaitArgs {
-    /// Do not wait: end with 75 if the lock is not free
+    /// Do not wait: exit with 75 if the lock is not free
     #[arg(help_heading = "Waiting", long, short = 'n', conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Wait so long at most, for the store and for the lock, then end with 75
+    /// Wait at most this long, for the store and for the lock, then exit with 75
     #[arg(help_heading = "Waiting",
           long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
-    /// How long the store may be away while we wait, once it has answered; or "forever"
+    /// How long an outage of the store is waited out, once it has answered; or "forever"
     /// [default: 10m for `run`, forever for `elect`]
     #[arg(help_heading = "Waiting",
           long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
-    /// Keep no place in line: of those that wait, any may be next
+    /// Keep no place in line: any waiter may be next
     #[arg(help_heading = "Waiting", long, conflicts_with = "no_wait")]
     pub(crate) unfair: bool,
 
-    /// Look at the store so often, instead of listening to it
+    /// Poll the store at this interval, instead of listening for notices
     #[arg(help_heading = "Waiting", long, value_name = "TIME", conflicts_with = "no_wait",
           value_parser = duration::parse_interval)]
     pub(crate) poll: Option<Duration>,
 
-    /// Exit code when the lock was not acquired
+    /// Exit code if the lock was not acquired
     #[arg(help_heading = "Waiting",
           long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
 }
 
-/// The lease, and what others see of its holder.
+/// The lease, and the label that others see.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LeaseArgs {
-    /// How long the lock outlives a crash or a cut connection; it is renewed while the command
-    /// runs
+    /// How long the lock outlives a crash or a cut connection; it is renewed while the command runs
     /// [default: 10s]
     #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     lease: Option<Duration>,
 
-    /// Renew the lock at least so often [default: about a quarter of the lease]
+    /// Renew the lock at least this often [default: about a quarter of the lease]
     #[arg(help_heading = "Holding", long, value_name = "TIME", conflicts_with = "fixed_lease",
           value_parser = duration::parse_interval)]
     renew_every: Option<Duration>,
 
-    /// Do not renew the lock: after the lease it is lost, and the command is stopped in time
+    /// Do not renew the lock: it is lost after the lease, and the command is stopped in time
     #[arg(help_heading = "Holding", long, requires = "lease")]
     fixed_lease: bool,
 
-    /// Words for those who look at the lock
+    /// A label for people who inspect the lock
     #[arg(help_heading = "Holding", long)]
     label: Option<String>,
 }
@@ -154,7 +153,7 @@ pub(crate) struct Job {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What a job has when its lock is acquired.
+/// The result of acquiring a job's lock.
 #[derive(Debug)]
 pub(crate) struct Obtained {
     pub(crate) client: Client,
@@ -164,7 +163,7 @@ pub(crate) struct Obtained {
     grace: Duration,
     /// The command's file; empty if there is no command.
     program: PathBuf,
-    /// The store of a lock that the command is to hold by itself.
+    /// The store of a lock that the command will hold by itself.
     exec_store: Option<ExecStore>,
 }
 
@@ -371,7 +370,7 @@ impl Job {
     }
 
     /// Holds the lock for the minimum time, unless a signal or the loss ends that. Returns whether
-    /// there was anything to wait for.
+    /// there was any time left to wait.
     async fn hold_minimum(&self, since: Instant, hold: &HeldLock, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
         let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
@@ -412,7 +411,7 @@ impl Job {
         self.loss(client, &how, &why).with(fields)
     }
 
-    /// The failure after a loss that only the release has found.
+    /// The failure after a loss that only the release has noticed.
     fn late(&self, client: &Client, exit: Exit, error: &holdline::Error) -> Failure {
         self.loss(client, &format!("it ended with {}", exit.0), &error.to_string())
     }

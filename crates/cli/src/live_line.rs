@@ -1,4 +1,4 @@
-//! A line that fits the terminal: what matters first, and as much of the rest as there is room for.
+//! A line that fits the terminal: the important parts first, and as much of the rest as fits.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -18,11 +18,11 @@ impl Part {
 
 /// The fewest columns of a text that is cut.
 const LEAST: usize = 6;
-/// The columns of a text that matter more than a text behind it.
+/// The columns of a text that take precedence over later texts.
 const WANTED: usize = 30;
 
-/// The line, in so many columns: all heads as far as they fit, and then their texts, first those of
-/// the first parts. A narrow line has no prefix.
+/// The line in this many columns: all heads as far as they fit, and then their texts, those of the
+/// first parts first. A narrow line has no prefix.
 pub(crate) fn fit(prefix: &str, parts: &[Part], width: usize) -> String {
     let prefix = if width >= 60 { prefix } else { "" };
     let parts: Vec<&Part> =
@@ -31,7 +31,7 @@ pub(crate) fn fit(prefix: &str, parts: &[Part], width: usize) -> String {
         let text = part.text.width();
         part.head.width() + if text > LEAST { LEAST } else { text } + 2
     };
-    // What a part needs at least, as long as there is room; the first is always shown.
+    // The minimum of each part, while there is room; the first part is always shown.
     let (mut used, mut count, mut wanted) = (prefix.width(), 0, 0);
     for (at, part) in parts.iter().enumerate() {
         let before = if part.text.is_empty() { 0 } else { wanted };
@@ -52,7 +52,7 @@ pub(crate) fn fit(prefix: &str, parts: &[Part], width: usize) -> String {
     cut(&format!("{prefix}{}", shown.collect::<Vec<_>>().join("; ")), width)
 }
 
-/// The text in so many columns, with a mark if there was more.
+/// The text in this many columns, with a mark if it was cut.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

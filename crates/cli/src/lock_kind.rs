@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The capacity of a read-write lock, which is also its writer's weight.
 const WHOLE: u32 = 1 << 30;
 
-/// The flags. Without any of them it is a mutex.
+/// The flags. The default is a mutex.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LockKind {
     /// Share the lock with other --shared holders (read lock)
@@ -27,7 +27,7 @@ pub(crate) struct LockKind {
 
     /// Take k of n permits, so that several may run at a time
     ///
-    /// `--permits 1/4` lets four run. All users of the name must give the same n.
+    /// `--permits 1/4` lets four run at a time. All users of a name must give the same n.
     #[arg(help_heading = "Kind of lock", long, value_name = "K/N")]
     permits: Option<Permits>,
 }
@@ -64,11 +64,11 @@ pub(crate) struct LockOptions {
     pub(crate) value: Option<String>,
     /// Whether the lease is renewed.
     pub(crate) renew: bool,
-    /// How often it is renewed at least.
+    /// The longest interval between renewals, if given.
     pub(crate) renew_every: Option<Duration>,
     /// Whether a place in the line is kept during the wait.
     pub(crate) fair: bool,
-    /// The poll interval, instead of notifications.
+    /// The poll interval, instead of notices.
     pub(crate) poll: Option<Duration>,
 }
 
@@ -116,7 +116,7 @@ macro_rules! on {
 }
 
 impl LockKind {
-    /// A mutex, which is also what an election is.
+    /// A mutex; an election is one, too.
     pub(crate) const MUTEX: LockKind = LockKind { shared: false, exclusive: false, permits: None };
 
     /// Weight and capacity.
@@ -172,7 +172,7 @@ impl LockKind {
         Ok(guard.map(HeldLock::Plain))
     }
 
-    /// Whether it would be acquired at once, by the store's snapshot.
+    /// Whether it would be acquired at once, according to the store's snapshot.
     pub(crate) fn is_free(&self, info: &LockInfo) -> Result<bool, Failure> {
         let (weight, capacity) = self.numbers();
         if info.capacity == 0 {

@@ -1,7 +1,7 @@
 //! The log: the library's `tracing` events, as sentences or JSON lines on stderr.
 //!
-//! The subscriber is our own: it prints events one by one, enables no spans and keeps nothing, so
-//! it never waits.
+//! The subscriber is our own: it prints events one by one, enables no spans and stores nothing, so
+//! it never blocks.
 
 use crate::env;
 use crate::exit::Failure;
@@ -13,7 +13,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The events that the program reports by itself: not printed again, unless details are asked for.
+/// The events that the program reports itself: not printed again, unless details are requested.
 const SAID_ANYWAY: &[&str] =
     &["lock lost", "lock broken by force", "place removed by force", "evicted"];
 

@@ -1,7 +1,7 @@
 //! `holdline`: runs a command under a distributed lock, and administers locks.
 //!
-//! It uses the library's public API and nothing else. Each verb is a file in `commands/`; `printer`
-//! prints, `exit` lists the exit codes, `env` the environment variables.
+//! It uses only the library's public API. Each verb is a file in `commands/`; `printer` prints,
+//! `exit` lists the exit codes, `env` the environment variables.
 
 mod acquire;
 mod background;
@@ -38,7 +38,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
 
-/// The allocator of the static program: a short run spends a tenth of its time in musl's own.
+/// The allocator of the static program: a short run spends a tenth of its time in musl's allocator.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::from(exit.0)
 }
 
-/// Runs the program, up to flushing its output.
+/// Runs the program, except for flushing its output.
 fn begin() -> Exit {
     let began = Instant::now();
     let cli = match cli::parse() {
@@ -102,8 +102,8 @@ fn explain(error: &clap::Error) -> Exit {
     answered(Printer::answer_bytes_if_read(text.as_bytes()))
 }
 
-/// What to write instead of an argument that the verb of this command line does not know: a name
-/// that begins with a dash, or a command, which `try` does not run.
+/// A suggestion for an argument that this verb does not know: a name that begins with a dash, or a
+/// command, which `try` does not run.
 fn tip(error: &clap::Error) -> Option<String> {
     let command = cli::command();
     let words = std::env::args().skip(1);

@@ -1,9 +1,9 @@
 //! Re-entrancy across processes: a command under a lock may run `holdline run` with the same name
-//! again, and does not wait for itself.
+//! again, without waiting for itself.
 //!
 //! The environment lists the locks of the outer programs, one `TICKET NAME` per line. An entry is
 //! only a hint: the store is asked whether that ticket holds. Ticket ids are random and never
-//! reused, so one that holds here is the lock that the entry means, whatever the URL looked like.
+//! reused, so a ticket that holds here is the right lock, however the URL was spelled.
 
 use crate::env;
 use crate::exit::Failure;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// loss at once, and stops us.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The locks of the outer programs, by the environment.
+/// The locks of the outer programs, from the environment.
 #[derive(Debug, Default)]
 pub(crate) struct EnclosingLocks(String);
 
@@ -35,7 +35,7 @@ impl EnclosingLocks {
         entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
-    /// The list with what is held here, for the command's environment.
+    /// The list with our own locks added, for the command's environment.
     pub(crate) fn with(&self, hold: &HeldLock) -> String {
         let mut list = self.0.clone();
         for (name, id, _) in hold.entries() {

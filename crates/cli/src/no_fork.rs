@@ -1,8 +1,8 @@
-//! `run -F`: the command takes the place of this process, and holds the lock by itself.
+//! `run -F`: the command replaces this process, and holds the lock by itself.
 //!
-//! That is honest only where a lock ends with its process without anybody's help: in the file
-//! store, whose liveness lock the command inherits. Nobody renews, so the lease is as long as the
-//! store allows, and nobody stops the command if the lock is broken.
+//! That is only possible where a lock ends with its process without any help: in the file store,
+//! whose liveness lock the command inherits. The lease is not renewed, so it is as long as the
+//! store allows, and the command is not stopped if the lock is broken.
 
 use crate::child::{lookup, set_env};
 use crate::exit::Failure;
@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-/// The lease: what the file store takes at most.
+/// The longest lease that the file store accepts.
 pub(crate) const LEASE: Duration = Duration::from_secs(24 * 3600);
 
 /// An open file store.
@@ -23,7 +23,7 @@ pub(crate) struct ExecStore {
 }
 
 impl ExecStore {
-    /// Opens the store, if it is one that can hold a lock for the command.
+    /// Opens the store, if it can hold a lock for the command.
     #[cfg(feature = "sqlite")]
     pub(crate) fn open(url: &str) -> Result<Self, Failure> {
         use holdline::sqlite::File;
@@ -51,7 +51,7 @@ impl ExecStore {
         unreachable!("it is not opened")
     }
 
-    /// Lets what this process executes inherit what keeps the lock.
+    /// Lets programs that this process executes inherit the liveness lock.
     #[cfg(feature = "sqlite")]
     fn pass_on(&self) -> Result<(), Failure> {
         Ok(self.file.inherit_by_exec()?)

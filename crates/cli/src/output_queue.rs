@@ -1,8 +1,8 @@
 //! The output queue: bounded, with a thread that writes to stderr or stdout.
 //!
-//! A full pipe, a stopped terminal or a slow disk can make a write take for ever, and must not keep
-//! the program from stopping its command. So the rest of the program only adds to the queue, which
-//! never waits: when the queue is full, lines are dropped and counted.
+//! A full pipe, a stopped terminal or a slow disk can block a write for ever, and must not keep the
+//! program from stopping its command. So the rest of the program only adds to the queue, which
+//! never blocks: when it is full, lines are dropped and counted.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The capacity of the queue, in lines.
 const MOST_LINES: usize = 256;
 const MOST_BYTES: usize = 256 * 1024;
-/// The pause before the next write to an output that accepts nothing now.
+/// The pause before the next write to an output that currently accepts nothing.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The output: stderr or stdout.
@@ -59,7 +59,7 @@ struct State {
 
 /// The queue for messages.
 pub(crate) static STDERR: OutputQueue = OutputQueue::new(Output::Stderr);
-/// The queue for answers that must not keep the program waiting.
+/// The queue for answers that must not block the program.
 pub(crate) static STDOUT: OutputQueue = OutputQueue::new(Output::Stdout);
 
 impl OutputQueue {
@@ -79,7 +79,7 @@ impl OutputQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, or drops it; `notice` formats the number of dropped lines. Never waits.
+    /// Adds a line, or drops it; `notice` formats the number of dropped lines. Never blocks.
     pub(crate) fn line(&'static self, text: String, notice: fn(u64) -> String) {
         let mut state = self.lock();
         state.notice = Some(notice);
@@ -92,7 +92,7 @@ impl OutputQueue {
         self.start(state);
     }
 
-    /// Shows a line that the next one replaces; an empty one removes it. Never waits.
+    /// Shows a line that the next one replaces; an empty one removes it. Never blocks.
     pub(crate) fn live(&'static self, text: String) {
         let mut state = self.lock();
         if let Some(Chunk::Live(last)) = state.queue.back_mut() {
@@ -112,7 +112,7 @@ impl OutputQueue {
         if state.started {
             self.changed.notify_all();
         } else {
-            // No thread can be started: what fits is written at once, the rest dropped.
+            // No thread can be started: write at once as much as fits, and drop the rest.
             while let Some(chunk) = state.pop() {
                 if self.output.is_writable() {
                     let mut bytes = chunk.bytes(&mut false);
@@ -136,15 +136,15 @@ impl OutputQueue {
             };
             state.writing = true;
             drop(state);
-            // A closed output must not change what the program does.
+            // A closed output must not change the program's behaviour.
             let _ = self.output.write_all(&chunk.bytes(&mut live));
             self.lock().writing = false;
             self.changed.notify_all();
         }
     }
 
-    /// Waits until all is written: up to `wait_limit` if nothing is accepted, up to `limit` if the
-    /// output is slow (or the machine busy).
+    /// Waits until everything is written: up to `wait_limit` if nothing is accepted, up to `limit`
+    /// if the output is slow (or the machine busy).
     pub(crate) fn flush(&self, wait_limit: Duration, limit: Duration) {
         let began = Instant::now();
         let mut state = self.lock();
@@ -191,8 +191,7 @@ impl Chunk {
         }
     }
 
-    /// The bytes to write. `live` is whether a line that is to be replaced is shown, before and
-    /// after.
+    /// The bytes to write. `live` is whether a replaceable line is shown, before and after.
     fn bytes(&self, live: &mut bool) -> Vec<u8> {
         const ERASE: &str = "\r\x1b[K";
         let was_live =
@@ -233,8 +232,8 @@ impl Output {
         Ok(())
     }
 
-    /// Whether it is a terminal that stops background processes that write (`stty tostop`), and we
-    /// are one. A holder of a lock must not be stopped.
+    /// Whether it is a terminal that stops background processes on writing (`stty tostop`), and we
+    /// are in the background. A holder of a lock must not be stopped.
     fn stops_writers(self) -> bool {
         self.with(|fd| {
             tcgetpgrp(fd).is_ok_and(|group| group != getpgrp())
@@ -254,10 +253,10 @@ impl Output {
 
     /// Whether it seems to have been closed when the program started.
     ///
-    /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place,
-    /// where shells would open it for writing only. If stderr is the same, no output is wanted, as
-    /// in a daemon. Python and Node.js open it in that way too where output is not wanted, so that
-    /// only what is of no use but to be read may fail by this.
+    /// Before `main`, Rust's runtime opens `/dev/null` for reading and writing in its place, where
+    /// shells would open it for writing only. If stderr is the same, no output is wanted, as in a
+    /// daemon. Python and Node.js open it in that way too where no output is wanted, so only verbs
+    /// that are useless without a reader may fail because of this.
     pub(crate) fn was_closed(self) -> bool {
         use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
         let replaced = |fd: BorrowedFd<'_>| {

@@ -1,22 +1,23 @@
-//! When to look at the store again, for verbs that go on looking.
+//! The pace of verbs that look at the store repeatedly.
 
 use holdline::store::Lines;
 use holdline::{Changes, Client};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The pauses between looks: until the store tells of a change, and `every` where it tells of none.
+/// The pauses between looks: until the store reports a change, or for `every` if it reports none.
 pub(crate) struct Pace {
     changes: Changes,
     every: Duration,
-    /// Whether what is shown has ages in it, so that it is due after `every` without a change, too.
+    /// Whether the output shows ages, so that it must be refreshed after `every` even without a
+    /// change.
     ages: bool,
-    /// When the look began.
+    /// When the current look began.
     began: Instant,
 }
 
-/// Looking may take one part in so many of the time, so that a store with many locks that change
-/// all the time is not kept busy by those who watch.
+/// The share of the time that looks may take (one part in this many), so that watching does not
+/// overload a store with many locks that change all the time.
 const SHARE: u32 = 5;
 
 impl Pace {
@@ -24,7 +25,7 @@ impl Pace {
         Pace { changes: client.changes(lines), every, ages: false, began: Instant::now() }
     }
 
-    /// For what has ages in it.
+    /// For output that shows ages.
     pub(crate) fn with_ages(self) -> Self {
         Pace { ages: true, ..self }
     }

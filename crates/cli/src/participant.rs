@@ -1,4 +1,4 @@
-//! Holders and waiters, formatted for people and for machines. Their notes are shown, never
+//! Holders and waiters, formatted for people and for machines. Their notes are shown but never
 //! trusted.
 
 use crate::printer::clean;
@@ -8,9 +8,9 @@ use holdline::{LockInfo, Participant};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The time with which stores say that they know no end.
+/// The time that stores report for an unknown end.
 const UNKNOWN: Duration = Duration::from_secs(24 * 3600);
-/// The most characters of a label, a value or a host that are shown; JSON has all.
+/// The most characters shown of a label, a value or a host; JSON has all.
 const WORDS: usize = 200;
 
 /// The short form of an id, for tables; enough for `break`.
@@ -51,14 +51,14 @@ pub(crate) fn age(participant: &Participant) -> Option<Duration> {
     (since != 0).then(|| Duration::from_millis(timestamp::now().saturating_sub(since)))
 }
 
-/// The time until a participant lapses unless heard of; `None` if the store does not know it, or if
-/// that depends on a connection alone.
+/// The time until a participant's lease ends unless renewed; `None` if the store does not know it,
+/// or if it depends only on a connection.
 pub(crate) fn left(participant: &Participant) -> Option<Duration> {
     Some(participant.expires_in).filter(|left| !left.is_zero() && *left < UNKNOWN)
 }
 
-/// "it is held by ... for ..., 2 wait": what all verbs say about a lock that is in use. `which` is
-/// "it", or a name. `None` if it is not in use.
+/// "it is held by ... for ..., 2 wait": the common description of a lock in use. `which` is "it",
+/// or a name. `None` if the lock is not in use.
 pub(crate) fn in_use(info: &LockInfo, which: &str) -> Option<String> {
     let waiters = waiting(info.waiters.len());
     let Some(first) = info.holders.first() else {
@@ -73,7 +73,7 @@ pub(crate) fn in_use(info: &LockInfo, which: &str) -> Option<String> {
     Some(format!("{which} is held by {}{age}{others}{waiters}", who(first)))
 }
 
-/// "1 waits", "2 wait"; `None` if nobody does.
+/// "1 waits", "2 wait"; `None` for none.
 pub(crate) fn waiting(count: usize) -> Option<String> {
     match count {
         0 => None,
@@ -82,7 +82,7 @@ pub(crate) fn waiting(count: usize) -> Option<String> {
     }
 }
 
-/// Text of other programs, harmless and not too long for a sentence or a table.
+/// Text of other programs, made harmless and short enough for a sentence or a table.
 fn brief(text: &str) -> String {
     let text = clean(text);
     match text.char_indices().nth(WORDS) {
@@ -91,17 +91,17 @@ fn brief(text: &str) -> String {
     }
 }
 
-/// The fencing token of a participant; `None` if there is none, or the store does not tell it.
+/// The fencing token of a participant; `None` if there is none, or the store does not tell.
 pub(crate) fn token(participant: &Participant) -> Option<u64> {
     known(participant.token)
 }
 
-/// A fencing token; `None` on a store that has none.
+/// A fencing token; `None` on a store without tokens.
 pub(crate) fn known(token: u64) -> Option<u64> {
     Some(token).filter(|token| *token != 0)
 }
 
-/// A participant as JSON. What is unknown is null.
+/// A participant as JSON. Unknown values are null.
 pub(crate) fn json(participant: &Participant) -> Value {
     let until = left(participant).and_then(|left| u64::try_from(left.as_millis()).ok());
     let until = until.map(|left| timestamp::show(timestamp::now() + left));

@@ -48,8 +48,8 @@ impl Printer {
         !self.json && !self.quiet && stderr().is_terminal()
     }
 
-    /// Prints an event on stderr, without waiting for it to be read. `fields` are for machines,
-    /// beside the sentence.
+    /// Prints an event on stderr, without waiting for a reader. `fields` are for machines, in
+    /// addition to the sentence.
     pub(crate) fn say(self, level: Level, event: &str, message: &str, fields: Value) {
         if !self.prints(level) {
             return;
@@ -72,15 +72,15 @@ impl Printer {
         self.say(level, failure.event, &failure.message, Value::Object(fields));
     }
 
-    /// Shows a line that the next one replaces, made for the terminal's width; an empty one removes
-    /// it.
+    /// Shows a line that the next one replaces, fitted to the terminal's width; an empty one
+    /// removes it.
     pub(crate) fn live(line: impl FnOnce(usize) -> String) {
         let width = tcgetwinsize(stderr()).ok().map(|size| usize::from(size.ws_col));
         let width = width.filter(|width| *width > 0).unwrap_or(80) - 1;
         STDERR.live(live_line::cut(&clean(&redact(&line(width))), width));
     }
 
-    /// Prints text on stderr as it is, without waiting for it to be read.
+    /// Prints text on stderr as is, without waiting for a reader.
     pub(crate) fn raw(text: &str) {
         STDERR.line(redact(text), |count| sentence(&dropped(count)));
     }
@@ -91,12 +91,12 @@ impl Printer {
         STDOUT.flush(UNTAKEN, TAKEN);
     }
 
-    /// Prints an answer on stdout, for verbs that do nothing else. Returns false if stdout was
-    /// closed by its reader.
+    /// Prints an answer on stdout, for verbs that do nothing else. Returns false if its reader has
+    /// closed stdout.
     ///
     /// # Errors
     ///
-    /// It cannot be written, and a script must not take that for an empty answer.
+    /// The answer cannot be written, and a script must not mistake that for an empty answer.
     pub(crate) fn answer(text: &str) -> Result<bool, Failure> {
         Printer::answer_bytes(format!("{}\n", escape(text)).as_bytes())
     }
@@ -113,7 +113,7 @@ impl Printer {
         Printer::answer_bytes_if_read(format!("\x1b[H{lines}\x1b[J").as_bytes())
     }
 
-    /// The same for bytes, which are printed as they are.
+    /// The same for bytes, which are printed as is.
     pub(crate) fn answer_bytes(bytes: &[u8]) -> Result<bool, Failure> {
         if Output::Stdout.was_closed() {
             return Err(unwritten("it is closed"));
@@ -121,13 +121,13 @@ impl Printer {
         Printer::answer_bytes_if_read(bytes)
     }
 
-    /// Prints an answer on stdout, for verbs that do something besides, or whose exit code says the
-    /// same: a closed stdout is no error.
+    /// Prints an answer on stdout, for verbs that also do something else, or whose exit code is the
+    /// answer, too: a closed stdout is no error.
     pub(crate) fn answer_if_read(text: &str) -> Result<bool, Failure> {
         Printer::answer_bytes_if_read(format!("{}\n", escape(text)).as_bytes())
     }
 
-    /// The same for bytes, which are printed as they are.
+    /// The same for bytes, which are printed as is.
     pub(crate) fn answer_bytes_if_read(bytes: &[u8]) -> Result<bool, Failure> {
         match Output::Stdout.write_all(bytes) {
             Ok(()) => Ok(true),
@@ -136,7 +136,7 @@ impl Printer {
         }
     }
 
-    /// Prints an answer on stdout without waiting for it to be read, for use while holding a lock.
+    /// Prints an answer on stdout without waiting for a reader, for use while holding a lock.
     pub(crate) fn answer_later(text: &str) {
         STDOUT.line(escape(text), |count| format!("({count} lines were dropped)"));
     }
@@ -166,8 +166,8 @@ fn event_line(event: &str, message: &str, fields: Value) -> String {
     escape(&redact(&Value::Object(line).to_string()))
 }
 
-/// Whether a terminal does not show the character as such: control characters, changes of text
-/// direction, and characters without width or shape.
+/// Whether a terminal does not display the character as such: control characters, changes of text
+/// direction, and characters without width or glyph.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -178,8 +178,8 @@ fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Escapes hidden characters in JSON; in other text too, but for line ends and tabs, which are the
-/// program's own.
+/// Escapes hidden characters: in JSON all of them, elsewhere all but line ends and tabs, which are
+/// the program's own.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -195,7 +195,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Text from other programs, made harmless for a terminal: hidden characters are replaced.
+/// Makes text of other programs harmless for a terminal: replaces hidden characters.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }

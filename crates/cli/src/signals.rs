@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The signals that end a wait, and that are passed on to a command.
+/// The signals that end a wait, and are forwarded to a command.
 const PASSED_ON: &[Signal] =
     &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
@@ -31,7 +31,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Handles also the signals for a running command. `stops` says whether to pass on a stop from
+    /// Also handles the signals for a running command. `stops` says whether to forward a stop from
     /// the terminal.
     pub(crate) fn watch_command(&mut self, stops: bool) -> Result<(), Failure> {
         for signal in FOR_COMMANDS.iter().filter(|signal| stops || **signal != Signal::TSTP) {
@@ -40,7 +40,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Handles this signal as well, unless our parent had set it to be ignored.
+    /// Also handles this signal, unless our parent had set it to be ignored.
     pub(crate) fn add(&mut self, signal: Signal) -> Result<(), Failure> {
         let number = signal.as_raw();
         if self.ignored & (1 << (number - 1)) == 0 {

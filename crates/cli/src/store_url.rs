@@ -1,16 +1,16 @@
-//! The store's URL: what the program refuses, and what it makes of a relative path.
+//! The store's URL: what the program refuses, and how it resolves a relative path.
 
 use crate::exit::Failure;
 use std::path::Path;
 
-/// The default store of all users of the machine, if it is there.
+/// The default store of all users of the machine, if it exists.
 #[cfg(feature = "sqlite")]
 pub(crate) const MACHINE_PATH: &str = holdline::sqlite::MACHINE_PATH;
 #[cfg(not(feature = "sqlite"))]
 pub(crate) const MACHINE_PATH: &str = "\0";
 
-/// The store of `--store`: its URL with absolute paths, so that it is the same store in every
-/// folder, also for the command. Empty for the default.
+/// Resolves the URL of `--store` to absolute paths, so that it is the same store in every folder,
+/// also for the command. Empty for the default.
 pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
     let nodes: Vec<&str> =
         url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
@@ -40,7 +40,7 @@ pub(crate) fn of_default() -> Option<String> {
 
 fn absolute(url: &str, folder: &Path) -> String {
     let Some(rest) = url.strip_prefix("sqlite:") else { return url.to_owned() };
-    // What the library refuses stays as it is, for its message.
+    // The library refuses these, with its own message.
     if rest.starts_with(['/', '~', ':', '?']) || rest.is_empty() || rest.starts_with("file:") {
         return url.to_owned();
     }
@@ -50,7 +50,7 @@ fn absolute(url: &str, folder: &Path) -> String {
     format!("sqlite:{}{options}", written(whole))
 }
 
-/// An absolute path as it stands in a URL.
+/// An absolute path, encoded for a URL.
 fn written(path: &str) -> String {
     if !path.contains(['?', ',', '%']) && !path.starts_with("//") {
         return path.to_owned();

@@ -1,4 +1,4 @@
-//! What the terminal can do.
+//! The capabilities of the terminal.
 
 use rustix::termios::tcgetwinsize;
 use std::io::{IsTerminal, stdout};

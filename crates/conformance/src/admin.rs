@@ -83,7 +83,7 @@ async fn weights_are_shown(ctx: Ctx) {
     guard.unlock().await.expect("it was held");
 }
 
-/// A note of another program, or of another version of this one, is no error.
+/// A note of another program, or of another version of this one, is not an error.
 async fn others_words_are_shown_as_a_label(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let line_name = holdline::Name::new(&name).expect("a good name");
@@ -192,8 +192,8 @@ async fn breaking_tells_the_holder(ctx: Ctx) {
 
 const REASON: &str = "the host \"h\" is gone\n— é";
 
-/// The cause is in every report of the loss: the guard's, the error of the work, that of the
-/// release.
+/// The cause is in every report of the loss: by the guard, in the work's error, in the release's
+/// error.
 async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     for way in 0..3 {
@@ -216,7 +216,7 @@ async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
                 assert!(error.to_string().contains("is gone"), "it says why: {error}");
                 error.loss().cloned()
             }
-            // The release finds out, if nothing else has.
+            // The release finds the loss, if nothing else has.
             _ => {
                 breaks.await.expect("works").expect("held");
                 let error = held.unlock().await.expect_err("it was broken");
@@ -233,7 +233,7 @@ async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
     }
 }
 
-/// Also when the lock is no longer used; and no lock is listed because of it.
+/// Even when the lock is no longer in use; and no lock is listed because of it.
 async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let mut ids = Vec::new();
@@ -263,14 +263,14 @@ async fn a_loss_without_a_breaker_has_none(ctx: Ctx) {
     in_time("the loss", held.guard().lost()).await;
     assert_eq!(in_time("the cause", held.guard().loss()).await, Some(Loss::Gone));
     drop(held); // so that the next one passes the local queue
-    // A store that does not answer the question delays no one.
+    // A store that does not answer the query for the cause delays no one.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     two.store().leave(&line_name, held.guard().ticket()).await.expect("the store is there");
     chaos.always(Op::Snapshot, Fault::HangBefore);
     let error = in_time("the error", held.unlock()).await.expect_err("it was gone");
     assert_eq!(error.loss(), Some(&Loss::Gone), "{error}");
     chaos.heal();
-    // An expired lease is a cause of its own; the store is not asked about it.
+    // An expired lease is a cause of its own; the store is not asked.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Enter, Fault::FailBefore);
     chaos.always(Op::Snapshot, Fault::HangBefore);

@@ -49,8 +49,8 @@ pub enum Fault {
     Delay(Duration),
     /// The call fails; the request is carried out later, by [`Chaos::deliver`].
     Late,
-    /// The call yields this many times before and after the request: as many more points at which
-    /// the caller can be cancelled.
+    /// The call yields this many times before and after the request, which adds as many points
+    /// where the caller can be cancelled.
     Stutter(u32),
 }
 
@@ -78,7 +78,7 @@ struct Load {
     most_at_once: AtomicUsize,
 }
 
-/// The count of one call under way, until it has ended or was dropped.
+/// The count of one call in progress, until it has ended or was dropped.
 struct UnderWay<'a>(&'a Load);
 
 impl<'a> UnderWay<'a> {
@@ -111,7 +111,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Chaos {
-    /// A wrapper without faults.
+    /// Wraps a store, without faults so far.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Chaos { inner, plan: Arc::default() }
     }
@@ -121,7 +121,7 @@ impl Chaos {
         Client::new(Arc::new(self.clone()))
     }
 
-    /// Makes every call of `op` fail in this way, until it is changed.
+    /// Makes every call of `op` fail in this way, until this is changed.
     pub fn always(&self, op: Op, fault: Fault) {
         self.calls(op, 0, u32::MAX, fault);
     }
@@ -131,7 +131,7 @@ impl Chaos {
         locked(&self.plan.rules).push(Rule { op, skip, times, fault });
     }
 
-    /// Removes all faults. Calls that hang go on hanging.
+    /// Removes all faults. Hanging calls stay hanging.
     pub fn heal(&self) {
         locked(&self.plan.rules).clear();
     }
@@ -141,7 +141,7 @@ impl Chaos {
         self.load(op).all.load(Ordering::Relaxed)
     }
 
-    /// The highest number of calls of `op` that were under way at once.
+    /// The highest number of concurrent calls of `op`.
     pub fn most_at_once(&self, op: Op) -> usize {
         self.load(op).most_at_once.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The library's clock, and waiting by the runtime's.
+//! The library's clock, and waiting on the runtime's.
 
 pub(crate) use holdline::clock::{now, wall_micros};
 use holdline_kernel::Time;

@@ -299,7 +299,7 @@ async fn dropped_calls_are_done_or_not_done(ctx: Ctx) {
             tokio::task::yield_now().await;
         }
         drop(call);
-        // A dropped request may still be on its way; a retry finds out.
+        // A dropped request may still be in transit; a retry finds out.
         let seq = raw.hold(&mine).await;
         assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
         let mut call = raw.store.leave(&raw.line, mine.id);

@@ -1,7 +1,7 @@
 //! Cost: no operation grows with the number of waiters or holders of its line (G18).
 //!
-//! Times are compared with times of the same run, the fastest of several with the fastest: a busy
-//! machine slows all of them, but a walk along the line still shows.
+//! Times are compared with times of the same run, minimum with minimum: a busy machine slows all of
+//! them, but a walk along the line still shows.
 
 use super::kit::{Raw, in_time, ticket};
 use super::{Ctx, group};
@@ -19,8 +19,8 @@ group! { "cost":
 const MANY: usize = 1000;
 /// The number of concurrent entries, so that no lease ends before the line is full.
 const AT_ONCE: usize = 50;
-/// The highest ratio of a long line's time to a short one's; with a walk along the line it would be
-/// 50.
+/// The highest accepted ratio of a long line's time to a short one's; a walk along the line would
+/// give 50.
 const FACTOR: u32 = 8;
 
 async fn many_waiters_cost_nothing(ctx: Ctx) {

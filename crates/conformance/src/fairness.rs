@@ -27,7 +27,7 @@ async fn pollers_keep_their_places(ctx: Ctx) {
     in_order(ctx, Recipe::Poll(schedule)).await;
 }
 
-/// Waiters that arrived one after the other, each from a client of its own, are admitted in that
+/// Waiters that arrived one after another, each from a client of its own, are admitted in that
 /// order.
 async fn in_order(ctx: Ctx, recipe: Recipe) {
     let (watcher, name) = (ctx.client().await, ctx.name("x"));
@@ -99,8 +99,8 @@ async fn a_release_wakes_only_whom_it_admits(ctx: Ctx) {
         in_time("every waiter", task).await.expect("no task fails");
     }
     let looks = chaos.count(Op::Enter) - before;
-    // Each waiter polls once when it is admitted, and every second to keep its place. A herd would
-    // poll WAITERS * WAITERS / 2 = 128 times more.
+    // Each waiter polls once when it is admitted, and every second to keep its place. A thundering
+    // herd would poll WAITERS * WAITERS / 2 = 128 times more.
     let seconds = usize::try_from(start.until(clock::now()).as_secs()).expect("a short time") + 1;
     let most = WAITERS * 2 + WAITERS * seconds;
     assert!(looks <= most, "{looks} looks for {WAITERS} admissions in less than {seconds} s");

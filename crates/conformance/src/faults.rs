@@ -126,7 +126,7 @@ async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
     }
 }
 
-/// An outage of a store that has answered once is ridden out, also by a waiter whose place is gone
+/// An outage of a store that has answered once is waited out, even by a waiter that loses its place
 /// meanwhile.
 async fn an_outage_is_outlasted(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
@@ -143,7 +143,7 @@ async fn an_outage_is_outlasted(ctx: Ctx) {
             let terms = Terms::of(ctx.lease);
             tokio::spawn(async move { Recipe::Mutex.lock_for(&one, &name, terms).await })
         };
-        // More often than with a store that never answered.
+        // More often than with a store that has never answered.
         super::kit::eventually("it asks on", || async { chaos.count(Op::Enter) > 6 }).await;
         assert!(one.unavailable_for().is_some());
         assert!(!waiter.is_finished(), "it has given the store up");

@@ -27,14 +27,14 @@ group! { "group":
     servers_die needs Weights Fences Processes,
 }
 
-/// The number of keys that are asked for.
+/// The number of keys.
 const KEYS: u64 = 12;
 
 fn key(number: u64) -> String {
     format!("order-{number}")
 }
 
-/// A group whose looks are good for twice the lease, for a busy machine.
+/// A group whose looks are valid for twice the lease, for a busy machine.
 fn of(client: &Client, name: &str, lease: Duration) -> Group {
     Group::new(client, name).lease(lease * 2).margin(lease / 5).stale_after(lease * 2)
 }
@@ -44,7 +44,7 @@ async fn join(ctx: &Ctx, address: &str) -> Member {
     in_time("it joins", group.join(address)).await.expect("the store is there")
 }
 
-/// The time in which a key was owned, as far as it was seen.
+/// The observed time in which a key was owned.
 #[derive(Debug)]
 struct Use {
     key: u64,
@@ -54,8 +54,8 @@ struct Use {
     until: Time,
 }
 
-/// Asks a member for a key, and uses it for a moment if it is the member's own. What is written
-/// down lies within the time in which it was owned, however slow the machine is.
+/// Asks a member for a key, and uses it briefly if it is the member's own. The recorded time lies
+/// within the time of ownership, however slow the machine is.
 async fn use_key(member: &Member, number: u64) -> Result<Option<Use>> {
     let Route::Mine(owned) = member.route(key(number)).await? else { return Ok(None) };
     let (from, mut until) = (clock::now(), None);
@@ -72,7 +72,7 @@ async fn use_key(member: &Member, number: u64) -> Result<Option<Use>> {
     Ok(until.map(used))
 }
 
-/// Two members never own a key at the same time, and tokens rise from owner to owner.
+/// Checks that no two members own a key at the same time, and that tokens rise from owner to owner.
 fn judge(mut uses: Vec<Use>) {
     uses.sort_by_key(|used| (used.key, used.from));
     for pair in uses.windows(2).filter(|pair| pair[0].key == pair[1].key) {
@@ -100,7 +100,7 @@ async fn all_are_owned(members: &[&Member]) {
     eventually("each key has an owner", all).await;
 }
 
-/// A key as soon as it is owned by this member: on a busy machine looks may be late.
+/// Waits until this member owns a key: on a busy machine looks may be late.
 async fn own<'a>(member: &'a Member, key: &str) -> Ownership<'a> {
     in_time("it owns the key", async {
         loop {
@@ -159,8 +159,8 @@ async fn a_key_moves_to_a_member_that_joins(ctx: Ctx) {
     assert!(second < back.token(), "{second} is not before {}", back.token());
 }
 
-/// A server that is started again while its predecessor lives, alone in the group: the later one
-/// has the keys, but not before the earlier one has lost them.
+/// A server is restarted while its predecessor lives, alone in the group: the later one gets the
+/// keys, but not before the earlier one has lost them.
 async fn a_second_member_at_an_address_waits(ctx: Ctx) {
     let one = join(&ctx, "one:1").await;
     let owned = own(&one, "order-1").await;
@@ -205,7 +205,7 @@ async fn a_removed_member_owns_nothing(ctx: Ctx) {
     assert!(!owned.is_valid());
     in_time("it is told", one.lost()).await;
     drop(owned);
-    // From its loss notice on, at once.
+    // At once, from its loss notice on.
     let error = one.route("the key").await.expect_err("it has no place");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let error = one.leave().await.expect_err("it has no place");
@@ -218,7 +218,7 @@ async fn a_cut_off_member_stops(ctx: Ctx) {
     let one = group.join("one:1").await.expect("the store is there");
     let owned = own(&one, "the key").await;
     let token = owned.token();
-    // It cannot see who joins.
+    // It cannot see which members join.
     chaos.always(Op::Snapshot, Fault::HangBefore);
     in_time("it stops", owned.lost()).await;
     assert!(one.is_valid() && !owned.is_valid());
@@ -287,7 +287,7 @@ async fn members_agree_on_the_time(ctx: Ctx) {
     assert!(one.is_valid());
 }
 
-/// A server: a member that is asked for keys all the time, and tells when it had them.
+/// A server: a member that is asked for keys all the time, and reports when it owned them.
 struct Server {
     member: Arc<Member>,
     work: JoinHandle<()>,
@@ -308,7 +308,7 @@ impl Server {
         Server { member, work }
     }
 
-    /// Ends its work where it is, and leaves the group.
+    /// Ends its work at once, and leaves the group.
     async fn stop(self) {
         self.work.abort();
         let _ = self.work.await;
@@ -318,7 +318,7 @@ impl Server {
     }
 }
 
-/// The case of D5: a key goes to the same server, which needs a local lock only.
+/// The case of D5: requests for a key go to the same server, which needs only a local lock.
 async fn servers_join_and_leave(ctx: Ctx) {
     let (told, mut uses) = unbounded_channel();
     let mut servers = Vec::new();
@@ -329,7 +329,7 @@ async fn servers_join_and_leave(ctx: Ctx) {
         servers.remove(0).stop().await;
         servers.push(Server::start(&ctx, &format!("server-{number}:1"), &told).await);
     }
-    // One that is started again at the same address.
+    // One that is restarted at the same address.
     servers.pop().expect("there are three").stop().await;
     servers.push(Server::start(&ctx, "server-4:1", &told).await);
     for server in servers {
@@ -344,7 +344,7 @@ async fn servers_join_and_leave(ctx: Ctx) {
     judge(all);
 }
 
-/// Is a server in a process of its own, and prints when it had which key.
+/// Runs a server in a process of its own, and prints when it owned which key.
 pub(super) async fn serve() -> Result<()> {
     let (client, name) = process::place().await?;
     let address = format!("process-{}", std::process::id());
@@ -361,7 +361,7 @@ pub(super) async fn serve() -> Result<()> {
     Ok(())
 }
 
-/// What another process said of a key that it had.
+/// Parses another process's report of a key that it owned.
 fn heard(line: &str, process: u32) -> Option<Use> {
     let mut numbers = line.split(' ').map(str::parse);
     let mut number = || numbers.next()?.ok();
@@ -384,7 +384,7 @@ async fn servers_die(ctx: Ctx) {
         }
         taker.signal(signal);
         all_are_owned(&[&here.member]).await;
-        // One that was stopped owns nothing when it goes on: what it says is judged as well.
+        // A process that was stopped owns nothing when it resumes: its reports are checked as well.
         taker.signal(if signal == Signal::STOP { Signal::CONT } else { signal });
         if signal == Signal::STOP {
             while let Some(used) = heard(&taker.answer().await, taker.id()) {

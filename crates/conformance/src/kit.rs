@@ -162,8 +162,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The terms of a lock that is kept by renewals: twice the lease, nearly all of it usable, so
-    /// that a slow store on a busy machine causes no loss.
+    /// The terms of a lock that renewals keep: twice the lease, nearly all of it usable, so that a
+    /// slow store on a busy machine causes no loss.
     pub(super) fn kept(lease: Duration) -> Self {
         Terms { lease: lease * 2, margin: lease / 20 }
     }

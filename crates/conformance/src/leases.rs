@@ -27,7 +27,7 @@ group! { "leases":
     the_deadline_is_before_the_stores,
 }
 
-/// The lock is kept although the program's executor is blocked for longer than the lease.
+/// The lock is kept even if the program's executor is blocked for longer than the lease.
 async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (own, locked) = (ctx.clone(), Arc::new(AtomicBool::new(false)));
@@ -48,7 +48,7 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     eventually("a lock", || async { locked.load(Ordering::SeqCst) || blocked.is_finished() }).await;
     while !blocked.is_finished() {
         if let Some(got) = Recipe::Mutex.try_lock(&two, &name).await {
-            // The lease may have ended between the two calls; no other outcome is right.
+            // The lease may have ended between the two calls; any other outcome is wrong.
             eventually("the blocked program ends", || async { blocked.is_finished() }).await;
             drop(got);
         }
@@ -57,7 +57,7 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     assert!(blocked.join().is_ok(), "the lock was lost while the program was busy");
 }
 
-/// A client that was opened on a runtime that has ended goes on elsewhere, and so do its locks.
+/// A client opened on a runtime that has ended works on another one, and so do its locks.
 async fn a_lock_outlives_the_runtime_it_was_taken_on(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (own, terms) = (ctx.clone(), Terms::kept(ctx.lease));
@@ -99,7 +99,7 @@ async fn one_failed_renewal_is_no_loss(ctx: Ctx) {
         let held = Recipe::Mutex.lock_for(&client, &name, terms).await;
         chaos.calls(Op::Enter, 0, 1, fault);
         let calls = chaos.count(Op::Enter);
-        // A lock that is lost is not renewed: then the count stands still.
+        // A lost lock is not renewed: then the count stays the same.
         let settled = || chaos.count(Op::Enter) >= calls + 4 || !held.guard().is_valid();
         eventually("further renewals", || async { settled() }).await;
         assert!(held.guard().is_valid(), "{fault:?} of one renewal lost the lock");
@@ -122,7 +122,7 @@ async fn a_fixed_lease_ends(ctx: Ctx) {
     next.unlock().await.expect("it was held");
 }
 
-/// A notice may grant what is left of a waiter's lease, if renewals bring the rest.
+/// A notice may grant the rest of a waiter's lease, if renewals extend it.
 async fn a_fixed_lease_that_was_waited_for_is_whole(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let lease = ctx.lease * 4;
@@ -212,7 +212,7 @@ async fn a_lost_lock_cannot_be_extended(ctx: Ctx) {
     line(&one, &name, 0, 0).await;
 }
 
-/// The store still has the lock when it is asked, but its holder has been told of the loss.
+/// The store still has the lock when asked, but its holder has been notified of the loss.
 async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;
@@ -257,7 +257,7 @@ async fn margins_that_eat_the_lease_are_refused(ctx: Ctx) {
     line(&client, &name, 0, 0).await;
 }
 
-/// The holder's deadline is before the end of the lease in the store, by the margin at least.
+/// The holder's deadline is before the end of the lease in the store, at least by the margin.
 async fn the_deadline_is_before_the_stores(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let margin = ctx.lease;

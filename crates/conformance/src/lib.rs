@@ -1,7 +1,7 @@
 //! The conformance suite that every store passes: one list of cases, run against real servers,
 //! chosen by the store's [capabilities](holdline::store::Capabilities).
 //!
-//! A store's author supplies clients of one shared space ([`Subject`]) and calls [`run`]:
+//! A store's author provides clients of one shared space ([`Subject`]) and calls [`run`]:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
@@ -16,11 +16,11 @@
 //!
 //! A case that needs a capability which the store lacks is reported as not promised, and never as
 //! passed. Every recipe that can serve as a mutex also runs the whole mutex suite. Cases with other
-//! processes run if the subject has a URL that they can open; the binary that runs them must call
-//! [`taker`] first thing in its `main`, because it is started again as those processes.
+//! processes run if the subject has a URL that they can open. The binary that runs them must call
+//! [`taker`] first in its `main`, because it is started again as those processes.
 //!
-//! Cases wait for events, and not for time to pass, unless they are about time. Then only a lower
-//! bound is exact.
+//! Cases wait for events, not for time to pass, unless they are about time. Then only a lower bound
+//! is exact.
 
 mod admin;
 mod chaos;
@@ -60,28 +60,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The store under test: where the suite gets its clients.
+/// The store under test, which provides the suite's clients.
 pub trait Subject: Send + Sync + 'static {
     /// The store's name in reports.
     fn name(&self) -> String;
 
-    /// A new client, as another process would have: with connections and a local queue of its own,
-    /// on the same space as all other clients of this subject.
+    /// Creates a client, as another process would: with its own connections and local queue, on the
+    /// same space as all other clients of this subject.
     fn client(&self) -> Async<'_, Client>;
 
-    /// A URL by which another process opens the same space, if it can.
+    /// A URL by which another process can open the same space, if there is one.
     fn url(&self) -> Option<String>;
 
-    /// A short lease for the cases that let one expire. A second, unless the store needs more.
+    /// A short lease for cases that let one expire. Default: a second; longer if the store needs
+    /// it.
     fn lease(&self) -> Duration;
 
     /// How much longer an operation may take for each place in the line. Zero, unless the store can
-    /// only list a whole line.
+    /// only list whole lines.
     fn each_place(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether the store tells observers of changes: see
+    /// Whether the store notifies observers of changes: see
     /// [`Store::subscribe`](holdline::store::Store::subscribe).
     fn tells(&self) -> bool {
         false
@@ -105,28 +106,29 @@ pub struct At {
 }
 
 impl At {
-    /// A store that only this process can open, that takes all names, and that never lists a line.
+    /// Creates a subject that only this process can open, that accepts all names, and that never
+    /// lists a line.
     pub fn new(url: impl Into<String>) -> Self {
         let (url, each_place) = (url.into(), Duration::ZERO);
         At { url, shared: false, tells: false, takes: |_| true, each_place }
     }
 
-    /// Other processes can open it too.
+    /// Declares that other processes can open it too.
     pub fn shared(self) -> Self {
         At { shared: true, ..self }
     }
 
-    /// It tells observers of changes.
+    /// Declares that it notifies observers of changes.
     pub fn telling(self) -> Self {
         At { tells: true, ..self }
     }
 
-    /// It takes these names only.
+    /// Declares that it accepts only these names.
     pub fn taking(self, takes: fn(&str) -> bool) -> Self {
         At { takes, ..self }
     }
 
-    /// An operation may take so much longer for each place in the line.
+    /// Declares that an operation may take this much longer for each place in the line.
     pub fn listing(self, each_place: Duration) -> Self {
         At { each_place, ..self }
     }
@@ -216,7 +218,7 @@ impl fmt::Display for Need {
 
 type Body = Arc<dyn Fn(Ctx) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// A case: one thing that a store, or the library over it, must do.
+/// A case: one requirement on a store, or on the library above it.
 #[derive(Clone)]
 pub struct Case {
     name: String,
@@ -225,10 +227,10 @@ pub struct Case {
     body: Body,
 }
 
-/// What a case does with the machine while it runs.
+/// The load of a case on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// It waits, for leases and for others: many such cases may run at once.
+    /// It waits, for leases and for others: many such cases may run concurrently.
     Waits,
     /// It keeps a processor busy.
     Works,
@@ -248,7 +250,7 @@ impl Case {
         Case { name: name.to_owned(), needs: needs.to_vec(), load: Load::Waits, body }
     }
 
-    /// The case's name, as `group::what_is_so`.
+    /// The case's name, as `group::requirement`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -258,7 +260,7 @@ impl Case {
         &self.needs
     }
 
-    /// What it does with the machine while it runs.
+    /// The load of the case on the machine.
     pub fn load(&self) -> Load {
         self.load
     }
@@ -312,7 +314,7 @@ pub enum Verdict {
     NotPromised(Need),
 }
 
-/// The outcome of a case.
+/// The outcome of one case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -382,12 +384,12 @@ pub async fn run(subject: Arc<dyn Subject>, filter: &str) -> Vec<Outcome> {
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// The number of waiting cases of one store that [`run`] runs at a time.
+/// The number of waiting cases of one store that [`run`] runs concurrently.
 pub const AT_ONCE: usize = 16;
 
-/// Runs cases, each given with its load: `at_once` of those that wait, beside them as many of those
-/// that work as half of the processors, and when all these have ended the others, one at a time.
-/// `ended` gets the outcomes in the order in which they come.
+/// Runs cases, each given with its load: up to `at_once` waiting ones concurrently, alongside as
+/// many working ones as half of the processors; when all these have ended, the measuring ones, one
+/// at a time. `ended` gets the outcomes in the order in which they come.
 ///
 /// # Cancel safety
 ///
@@ -414,7 +416,7 @@ pub async fn scheduled<T>(
     }
 }
 
-/// A new client, tried for a while: how fast a store is opened is no case's subject.
+/// Opens a client, retrying for a while: no case is about how fast a store opens.
 async fn opened(subject: &dyn Subject) -> Result<Client> {
     let limit = clock::now().after(kit::TIME_LIMIT);
     loop {
@@ -444,7 +446,7 @@ impl Ctx {
         Ok(Ctx { subject, capabilities, prefix, lease })
     }
 
-    /// A new client, as another process would have.
+    /// A new client, as in another process.
     async fn client(&self) -> Client {
         opened(&*self.subject).await.expect("the subject gives clients")
     }
@@ -456,8 +458,8 @@ impl Ctx {
         (chaos, client)
     }
 
-    /// A time limit for an acquisition that must come to nothing: in less than that a store answers
-    /// a client that is connected.
+    /// A time limit for an acquisition that must fail: a store answers a connected client in less
+    /// time.
     fn brief(&self) -> Duration {
         self.lease * 3 / 10
     }
@@ -468,7 +470,7 @@ impl Ctx {
     }
 }
 
-/// The list of a file's cases, each with what it needs.
+/// The list of a file's cases, each with its needs.
 macro_rules! group {
     ($group:literal: $($case:ident $(needs $($need:ident)+)?),+ $(,)?) => {
         pub(super) fn cases() -> Vec<$crate::Case> {

@@ -1,4 +1,4 @@
-//! Losses: when and how a holder learns of one, and what happens to its work (G4, G8).
+//! Losses: when and how a holder is notified, and what happens to its work (G4, G8).
 
 use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
@@ -83,7 +83,7 @@ async fn protect_refuses_to_begin_after_a_loss(ctx: Ctx) {
     assert!(!began.load(Ordering::SeqCst));
 }
 
-/// The work blocks its thread until past the deadline, and so ends in one poll.
+/// The work blocks its thread until after the deadline, and so ends in one poll.
 async fn protect_does_not_trust_work_that_ended_too_late(ctx: Ctx) {
     let guard = doomed(&ctx, OnLoss::Stop).await;
     let blocked = tokio::task::spawn_blocking(move || {
@@ -108,7 +108,7 @@ async fn protect_goes_on_if_asked_to(ctx: Ctx) {
     assert!(!guard.is_valid());
 }
 
-/// With a lease so long that no renewal is due during the case.
+/// The lease is so long that no renewal is due during the case.
 async fn a_hint_is_looked_into_at_once(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;

@@ -93,7 +93,7 @@ async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
             let start = clock::now();
             let taken = recipe.take(client, &name, How::Within(time), Terms::LONG);
             match in_time("the time", taken).await {
-                // No answer at all in that time, which is short: it says so.
+                // No answer at all in that short time, which the error says.
                 Err(error) if error.retryable() && slow < 5 => continue,
                 got => assert!(got.expect("the store is there").is_none(), "it is held"),
             }

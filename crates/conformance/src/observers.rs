@@ -1,4 +1,4 @@
-//! Observers that are told of changes: none of them here could see one by polling in time.
+//! Observers that are notified of changes: none of them could see a change here by polling in time.
 
 use super::kit::{in_time, line};
 use super::{Ctx, Op, group};
@@ -81,10 +81,10 @@ async fn members_are_seen_without_polling(ctx: Ctx) {
 async fn a_dropped_wait_loses_no_change(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let mut changes = two.changes(Lines::Named(holdline::Name::new(&name).expect("a good name")));
-    // What is told at the beginning is taken; from here on it listens.
+    // The first notice is consumed; from here on it listens.
     changes.next(NEVER).await;
     let guard = Mutex::new(&one, &name).lock().await.expect("the store is there");
-    // None of these waits is long, and the change comes in one of them, or stays for the next.
+    // None of these waits is long, and the change comes in one of them, or is kept for the next.
     let mut told = false;
     for _ in 0..20 {
         let limit = crate::clock::now().after(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! A storm of cancelled acquisitions: the work under way stays bounded, and nothing is left behind
-//! (G6).
+//! A storm of cancelled acquisitions: the work in progress stays bounded, and nothing is left
+//! behind (G6).
 
 use super::kit::{Recipe, Terms, eventually, in_time};
 use super::{Chaos, Ctx, Fault, Op, group};
@@ -39,8 +39,8 @@ async fn a_storm_over_a_slow_store_is_bounded(ctx: Ctx) {
     storm(ctx, Some(Duration::from_millis(100)), dropped).await;
 }
 
-/// Too many places cannot be given up, because the store is away: an acquisition without a limit
-/// ends by the client's bound, and not when the leases are over.
+/// Too many places cannot be released, because the store is unavailable: an acquisition without a
+/// limit ends by the client's outage limit, and not when the leases are over.
 async fn a_wait_for_room_ends_by_the_bound_of_outages(ctx: Ctx) {
     let (chaos, client) = ctx.chaos().await;
     let client = client.outage(Duration::from_millis(500));
@@ -113,8 +113,8 @@ async fn rage<F: Future<Output = ()>>(
     until: Time,
     acquire: impl Fn(Mutex) -> F,
 ) {
-    // So long that a place which is not given up would be found afterwards, and that no release is
-    // left to the lease for want of speed.
+    // So long that an unreleased place would be found afterwards, and that no release is left to
+    // the lease because it was slow.
     let Terms { lease, margin } = Terms::LONG;
     while clock::now() < until {
         let name = ctx.name(&fastrand::usize(..NAMES).to_string());
@@ -122,7 +122,7 @@ async fn rage<F: Future<Output = ()>>(
     }
 }
 
-/// Checks the bounds of the library's own work under way.
+/// Checks the bounds of the library's own work in progress.
 fn bounded(client: &Client, chaos: &Chaos) {
     let leaves = chaos.most_at_once(Op::Leave);
     assert!(leaves > 0, "nothing was given up: this was no storm");

@@ -66,7 +66,7 @@ async fn they_rise_after_force(ctx: Ctx) {
     next.unlock().await.expect("it was held");
 }
 
-/// All recipes of one name share one line.
+/// All recipes with the same name share one line.
 async fn they_rise_across_recipes(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let mut last = 0;

@@ -1,9 +1,9 @@
-//! Calls to the cluster: connections, failover, time limits, logging in.
+//! Calls to the cluster: connections, failover, time limits, login.
 //!
-//! Every call has a time limit of its own, for one member; after a failure the next member is
-//! tried at once, and stays the chosen one. (A channel that balances by itself goes on trying a
-//! dead member with every n-th call.) All our calls may be repeated, and the answer says whether an
-//! earlier try may have been carried out, too.
+//! Every call has a time limit for each member. After a failure the next member is tried at once,
+//! and stays the chosen one. (A channel that balances by itself keeps trying a dead member with
+//! every n-th call.) All our calls may be repeated, and the answer says whether an earlier attempt
+//! may have been carried out, too.
 
 use crate::connection::{self, MemberConnection, PendingWrite, StreamReader, StreamWriter};
 use crate::error::{self, Verdict};
@@ -26,47 +26,47 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
-/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each runtime
-/// has connections of its own, so that one that is blocked does not hold up the others.
+/// A client of one cluster, shared by the caller's threads, the renewer's and our own. Each runtime
+/// has its own connections, so that a blocked one does not delay the others.
 pub struct Cluster {
     /// The cluster's name in messages.
     name: String,
     /// `host:port` of the members.
     hosts: Vec<String>,
-    /// The members' names, as requests give them.
+    /// The members' authorities, as requests name them.
     members: Vec<Authority>,
     tls: Option<Tls>,
-    /// The member that is used until it fails.
+    /// The member in use, until it fails.
     chosen: AtomicUsize,
     connections: Mutex<HashMap<(runtime::Id, usize), Connecting>>,
     login: Option<(String, Secret)>,
     token: Mutex<Option<HeaderValue>>,
-    /// Some member has answered.
+    /// Whether any member has answered.
     reached: AtomicBool,
-    /// The newest term of leadership that any member has told of.
+    /// The latest leadership term that any member has reported.
     term: AtomicU64,
 }
 
-/// A connection that is being made, or was; shared by all callers that wait for it.
+/// A connection, made or in progress, shared by all callers that wait for it.
 type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, Status>>>;
 
-/// What came back.
+/// An answer to a call.
 #[derive(Debug)]
 pub struct Answer<R> {
     /// The message.
     pub body: R,
-    /// The first try may have been carried out as well as the one that was answered.
+    /// Whether an earlier attempt may have been carried out as well.
     pub repeated: bool,
 }
 
-/// How many rounds of all members are tried before the caller is told.
+/// How many rounds over all members are tried before the caller gets an error.
 const ROUNDS: usize = 3;
-/// The number of connections, some for runtimes that may be gone, at which all are forgotten.
+/// The number of connections (some for runtimes that may be gone) at which all are dropped.
 const KEPT: usize = 64;
 
 impl Cluster {
-    /// The cluster of these servers, which messages call `name`. Members are connected to when they
-    /// are first used, in a runtime of Tokio.
+    /// Creates a client of these servers, which messages call `name`. Members are connected to on
+    /// first use, within a Tokio runtime.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Cluster {
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
         Ok(Cluster {
-            // Not all clients on the first member.
+            // Random, so that not all clients use the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
             tls,
             name,
@@ -104,12 +104,12 @@ impl Cluster {
         self.members.len()
     }
 
-    /// Which member is used now.
+    /// The member in use.
     pub(crate) fn chosen(&self) -> usize {
         self.chosen.load(Ordering::Relaxed)
     }
 
-    /// Turns away from a member that failed, unless another caller has done so already.
+    /// Switches to the next member after a failure, unless another caller has done so already.
     pub(crate) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -119,19 +119,19 @@ impl Cluster {
         drop(left);
     }
 
-    /// Whether this answer is from the newest leadership that we know of. An answer from an older
-    /// one may be that of a leader that has not noticed yet that it was replaced.
+    /// Whether this answer is from the latest known leadership term. An answer from an older term
+    /// may come from a leader that has not noticed its replacement.
     pub(crate) fn is_current(&self, header: proto::Header) -> bool {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
 
-    /// The newest term of leadership that we know of.
+    /// The latest known leadership term.
     pub fn term(&self) -> u64 {
         self.term.load(Ordering::Relaxed)
     }
 
-    /// A majority says that an older term is the newest: this is not the cluster that we knew, or
-    /// one that has lost its data. What it says counts from now on.
+    /// Accepts an older term, which a majority reports as the latest: this is a different cluster,
+    /// or one that has lost its data. Its answers count from now on.
     pub(crate) fn go_back(&self, known: u64, term: u64) {
         let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.term.compare_exchange(known, term, done, failed).is_ok() {
@@ -139,16 +139,16 @@ impl Cluster {
         }
     }
 
-    /// Asks, with so much time for each member.
+    /// Sends a request, with this time limit for each member.
     ///
     /// # Errors
     ///
-    /// Those of the members, when each has failed several times:
-    /// [`Unavailable`](ErrorKind::Unavailable) if a retry may succeed. The cause is what etcd said.
+    /// The error of the members, when each has failed several times:
+    /// [`Unavailable`](ErrorKind::Unavailable) if a retry may succeed. The cause is etcd's message.
     ///
     /// # Cancel safety
     ///
-    /// The request may or may not be carried out if the future is dropped.
+    /// If the future is dropped, the request may or may not be carried out.
     pub async fn call<Q, R>(
         &self,
         path: &'static str,
@@ -162,7 +162,7 @@ impl Cluster {
         self.send(path, request, limit, None).await
     }
 
-    /// Asks for a key to be written; `pending` learns what becomes of it, also if the future is
+    /// Sends a request that writes a key. `pending` learns its outcome, even if the future is
     /// dropped.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl Cluster {
     ///
     /// # Cancel safety
     ///
-    /// As [`call`](Self::call); `pending` is kept until the answer is here, or none is expected.
+    /// As [`call`](Self::call); `pending` is kept until the answer has come, or none is expected.
     pub async fn write(
         &self,
         txn: &proto::Txn,
@@ -224,7 +224,7 @@ impl Cluster {
             }
             repeated |= error::may_be_done(&status);
             let again = matches!(error::judge(&status), Verdict::Elsewhere | Verdict::Later);
-            // Some errors are as good the first time as the third.
+            // Some errors will not change on a retry.
             let plain = matches!(status.code, grpc::Code::Foreign | grpc::Code::Silent);
             let rounds = if plain { 1 } else { ROUNDS };
             if !again || attempt >= rounds * self.members.len() {
@@ -232,7 +232,7 @@ impl Cluster {
                 return Err(error::error(&self.name, &status, reached));
             }
             if attempt % self.members.len() == 0 {
-                // All members failed: an election, most likely.
+                // All members failed: most likely, an election is in progress.
                 clock::pause(Duration::from_millis(fastrand::u64(50..150))).await;
             }
         }
@@ -276,8 +276,8 @@ impl Cluster {
         done.map_err(|_| gone())?.clone().ok_or_else(gone)?
     }
 
-    /// The connection to a member, perhaps still being made. That goes on when the caller's time is
-    /// up.
+    /// The connection to a member, perhaps still in progress. Connecting continues when the
+    /// caller's time is up.
     fn connecting(&self, member: usize) -> Connecting {
         let key = (runtime::Handle::current().id(), member);
         let mut connections = self.connections();
@@ -297,7 +297,7 @@ impl Cluster {
         told
     }
 
-    /// A request with what goes along with it.
+    /// A request with its headers.
     async fn request(
         &self,
         path: &'static str,
@@ -305,7 +305,7 @@ impl Cluster {
         member: usize,
     ) -> std::result::Result<Request<()>, Status> {
         let mut request = self.bare(path, member);
-        // A member without a leader is to say so, and not to keep us waiting.
+        // A member without a leader should say so, and not keep us waiting.
         request.headers_mut().insert("hasleader", HeaderValue::from_static("true"));
         if let Some(login) = &self.login {
             let token = match self.token() {
@@ -345,7 +345,7 @@ impl Cluster {
         self.token.lock().clone()
     }
 
-    /// Logs in anew before the next request.
+    /// Makes the next request log in again.
     pub(crate) fn forget_token(&self) {
         *self.token.lock() = None;
     }

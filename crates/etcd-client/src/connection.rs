@@ -1,8 +1,8 @@
-//! One connection to one member, over HTTP/2.
+//! One HTTP/2 connection to one member.
 //!
-//! A task reads from it and keeps it alive, but a caller writes its request itself, at once:
-//! sending costs no change of threads. (A client that hands every request to a task pays for two
-//! wakes a call, which is more than all the rest of the way through the client.)
+//! A task reads from it and keeps it alive, but a caller writes its own request at once, so sending
+//! costs no thread switch. (A client that hands every request to a task pays for two wake-ups per
+//! call, which is more than the rest of the call's overhead in the client.)
 
 use crate::error;
 use crate::greeting::{Greeted, HUNG_UP, Wrong};
@@ -25,54 +25,55 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-/// How long connecting may take in all.
+/// The time limit of connecting, in total.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The time limit of the TLS handshake: less than any call may take.
+/// The time limit of the TLS handshake: less than that of any call.
 const HANDSHAKE: Duration = Duration::from_millis(900);
-/// How often the other side is asked for a heartbeat while a stream is open. etcd hangs up on
-/// clients that ask more often than every 5 s.
+/// The interval of keepalive pings while a stream is open. etcd closes connections of clients that
+/// ping more often than every 5 s.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// How long it may take to give one.
+/// The time limit of a ping's answer.
 const SILENCE: Duration = Duration::from_secs(3);
 /// How long the answer to a write is awaited after its caller has given up.
 const LATE: Duration = Duration::from_secs(3);
-/// How much may be on its way to us: never a reason to wait.
+/// The receive window: large enough never to be a reason to wait.
 const WINDOW: u32 = 16 << 20;
 
-/// A write whose caller may be gone before its answer is here. It is dropped when nothing more will
-/// be known of it.
+/// A write whose caller may be gone before its answer comes. Dropped when no more can be learnt
+/// about it.
 pub trait PendingWrite: Send + Sync {
-    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
+    /// Records that an attempt ended without an answer: it may have been, or may yet be, carried
+    /// out.
     fn lose(&self);
 
-    /// Notes that a try that was taken for lost was answered after all.
+    /// Records that an attempt that seemed lost was answered after all.
     fn find(&self);
 }
 
 type Conn = h2::client::Connection<Greeted, Bytes>;
 
-/// A connection. Closed when the last of these, and of its streams, is dropped.
+/// A connection. Closed when the last of its handles and streams is dropped.
 #[derive(Clone)]
 pub(crate) struct MemberConnection {
     requests: SendRequest<Bytes>,
     shared: Arc<SharedConnection>,
-    /// Kept by every open stream, too.
+    /// Also held by every open stream.
     streams: Arc<()>,
-    /// Where the connection is looked after.
+    /// The runtime of the connection's task.
     runtime: Handle,
     wrong: Wrong,
 }
 
 /// The part of a connection that its task and its callers share.
 struct SharedConnection {
-    /// None when it is over.
+    /// `None` when the connection is closed.
     conn: Mutex<Option<Conn>>,
     waker_gate: Arc<MutableWaker>,
-    /// The waker_gate, as the connection knows it.
+    /// The waker that the connection has: `waker_gate`.
     waker: Waker,
 }
 
-/// A waker that passes wakes on to the task, unless the caller that caused them does the work
+/// A waker that passes wake-ups on to the task, unless the caller that caused them does the work
 /// itself.
 #[derive(Default)]
 struct MutableWaker {
@@ -86,7 +87,7 @@ impl Wake for MutableWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A change, and not only a look: the caller that ends the silence then sees all that led to
+        // A write and not only a load, so that the caller that unmutes sees everything that led to
         // this.
         if !self.muted.fetch_or(false, Ordering::AcqRel) {
             self.task.wake();
@@ -99,12 +100,12 @@ impl SharedConnection {
         self.conn.lock()
     }
 
-    /// Runs a call that queues a request, and writes that.
+    /// Runs a call that queues a request, and writes the request.
     fn say<T>(&self, what: impl FnOnce() -> T) -> T {
         self.waker_gate.muted.swap(true, Ordering::AcqRel);
         let said = what();
         self.waker_gate.muted.swap(false, Ordering::AcqRel);
-        // Wakes that were muted until here are served by what follows.
+        // The code below handles the wake-ups that were muted until here.
         let done = match self.conn.try_lock() {
             Some(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
             None => false,
@@ -120,7 +121,7 @@ impl SharedConnection {
     }
 }
 
-/// Closes the connection when its task ends, also if that is because its runtime did.
+/// Closes the connection when its task ends, even if that is because its runtime did.
 struct Closing(Arc<SharedConnection>);
 
 impl Drop for Closing {
@@ -131,7 +132,7 @@ impl Drop for Closing {
 }
 
 impl MemberConnection {
-    /// Connects. The task that looks after the connection runs on this runtime.
+    /// Connects. The connection's task runs on this runtime.
     pub(crate) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
         let wrong = Wrong::default();
         let connecting = async {
@@ -155,8 +156,8 @@ impl MemberConnection {
         Ok(MemberConnection { requests, shared, streams, runtime: Handle::current(), wrong })
     }
 
-    /// One question, one answer. A pending write learns how it ended even if the future is
-    /// dropped.
+    /// Sends one request and awaits its answer. A pending write learns its outcome even if the
+    /// future is dropped.
     pub(crate) async fn unary<R: Message + Default>(
         &self,
         request: Request<()>,
@@ -165,7 +166,7 @@ impl MemberConnection {
     ) -> Result<R, Status> {
         let answer = self.ask(request, body, pending).await;
         match self.wrong.get() {
-            // It may be etcd all the same, behind something that spoils what it says.
+            // It may still be etcd, behind something that garbles its answers.
             Some(&HUNG_UP) => answer.map_err(|_| Status::unavailable(HUNG_UP)),
             Some(wrong) => answer.map_err(|_| Status::new(Code::Foreign, *wrong)),
             None => answer,
@@ -217,7 +218,7 @@ impl MemberConnection {
     }
 }
 
-/// A request that was sent, and has no answer yet.
+/// A request that was sent and has no answer yet.
 struct Sent {
     answer: Option<ResponseFuture>,
     pending: Option<Arc<dyn PendingWrite>>,
@@ -225,7 +226,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// The beginning of the answer.
+    /// The head of the answer.
     async fn head(&mut self) -> Result<Response<RecvStream>, h2::Error> {
         let head = poll_fn(|cx| match &mut self.answer {
             Some(answer) => Pin::new(answer).poll(cx),
@@ -237,7 +238,7 @@ impl Sent {
     }
 }
 
-/// The caller has given up, but it matters whether there is an answer.
+/// The caller has given up, but whether there is an answer still matters.
 impl Drop for Sent {
     fn drop(&mut self) {
         let (Some(answer), Some(pending)) = (self.answer.take(), self.pending.take()) else {
@@ -254,14 +255,14 @@ impl Drop for Sent {
     }
 }
 
-/// Our side of a stream. The stream ends when it is dropped.
+/// Our side of a stream. Dropping it ends the stream.
 pub(crate) struct StreamWriter {
     stream: Mutex<SendStream<Bytes>>,
     shared: Arc<SharedConnection>,
 }
 
 impl StreamWriter {
-    /// Sends a message. A stream that is over says so on the other side.
+    /// Sends a message. If the stream has ended, the reading side reports it.
     pub(crate) fn send(&self, message: &impl Message) {
         let bytes = frame(message);
         let mut stream = self.stream.lock();
@@ -287,7 +288,7 @@ enum Answer {
 }
 
 impl StreamReader {
-    /// The next message; none at the end.
+    /// The next message; `None` at the end.
     ///
     /// # Cancel safety
     ///
@@ -306,7 +307,7 @@ impl StreamReader {
     }
 }
 
-/// A request for this call.
+/// Builds a request for this call.
 pub(crate) fn request(uri: http::Uri) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = Method::POST;
@@ -318,9 +319,9 @@ pub(crate) fn request(uri: http::Uri) -> Request<()> {
     request
 }
 
-/// Makes a connection secret, if TLS is asked for.
+/// Adds TLS to a connection, if it is requested.
 async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
-    // A port without TLS may wait for a line to end that never does.
+    // A port without TLS may wait for the end of a line, which never comes.
     let Some(socket) = clock::timeout(HANDSHAKE, pin!(net::wrap(tls, host, socket))).await else {
         let what = "it says nothing to TLS; write etcd: if it is to be plain";
         return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
@@ -333,7 +334,7 @@ async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dy
     })
 }
 
-/// Reads, and writes what could not be written at once, until the connection is over.
+/// Reads, and writes what could not be written at once, until the connection is closed.
 async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) {
     let shared = &closing.0;
     let over = poll_fn(|cx| {
@@ -352,12 +353,12 @@ async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) 
     }
 }
 
-/// Ends when the other side does not live.
+/// Returns when the server no longer answers.
 async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
     let Some(mut ping) = ping else { return std::future::pending().await };
     loop {
         clock::pause(KEEPALIVE).await;
-        // Calls have their own limits; and etcd wants no pings from clients without open streams.
+        // Calls have their own limits, and etcd refuses pings from clients without open streams.
         if Arc::strong_count(&streams) <= 2 {
             continue;
         }

@@ -1,9 +1,9 @@
-//! What etcd's errors mean for a caller.
+//! The meaning of etcd's errors for a caller.
 
 use crate::grpc::{Code, Status};
 use holdline_base::{Error, ErrorKind};
 
-/// What to do about a failure.
+/// How to handle a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Try the next member.
@@ -12,11 +12,11 @@ pub(crate) enum Verdict {
     Later,
     /// Log in again.
     Login,
-    /// Tell the caller.
+    /// Return the error to the caller.
     Final,
 }
 
-/// The lease that a request named does not exist (any more).
+/// The lease named in a request does not exist, or no longer exists.
 const NO_LEASE: &str = "requested lease not found";
 
 /// The database has reached its quota.
@@ -26,7 +26,7 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     let text = &status.message;
     match status.code {
         Code::Unauthenticated => Verdict::Login,
-        // A token of before the users were changed.
+        // A token from before the users were changed.
         Code::InvalidArgument if text.contains("revision of auth store is old") => Verdict::Login,
         Code::InvalidArgument if text.contains("revision in header is old") => Verdict::Login,
         Code::ResourceExhausted if text.contains("too many requests") => Verdict::Later,
@@ -42,7 +42,7 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     }
 }
 
-/// Whether a request that failed so may have been carried out.
+/// Whether a request that failed with this status may have been carried out.
 pub(crate) fn may_be_done(status: &Status) -> bool {
     match judge(status) {
         Verdict::Elsewhere => !status.unsent,
@@ -50,31 +50,31 @@ pub(crate) fn may_be_done(status: &Status) -> bool {
     }
 }
 
-/// Whether a call failed because the lease that it named is gone, by the cause of its error. That
-/// stays the same when the error is made one of another type.
+/// Whether a call failed because the lease it named is gone, by the cause of its error. That
+/// survives a conversion to another error type.
 pub fn is_lease_gone(error: &dyn std::error::Error) -> bool {
     error.source().is_some_and(|source| source.to_string().contains(NO_LEASE))
 }
 
 /// Whether a call failed because etcd's database is full, by the cause of its error. It may have
-/// been carried out all the same, if it was what filled it.
+/// been carried out all the same, if it filled the database itself.
 pub fn is_full(error: &dyn std::error::Error) -> bool {
     error.source().is_some_and(|source| source.to_string().contains(NO_SPACE))
 }
 
-/// Whether a lease could not be granted because there is one by this number.
+/// Whether a lease could not be granted because its id is taken.
 pub(crate) fn is_lease_there(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     source.is_some_and(|source| source.to_string().contains("lease already exists"))
 }
 
-/// The error for the caller. What etcd says is kept as its cause: it contains no secrets. A server
-/// that has answered before (`reached`) is expected to do so again.
+/// The error for the caller. etcd's message is its cause, and contains no secrets. A server that
+/// has answered before (`reached`) is expected to answer again.
 pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
     let text = &status.message;
     let (kind, message) = match status.code {
         Code::Unauthenticated | Code::PermissionDenied => {
-            (ErrorKind::Denied, format!("{address} refuses us; check the user and its roles"))
+            (ErrorKind::Denied, format!("{address} denies access; check the user and its roles"))
         }
         Code::InvalidArgument if text.contains("authentication failed") => {
             (ErrorKind::Denied, format!("{address} refuses the user or the password"))
@@ -102,7 +102,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
             (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))
         }
         _ if judge(status) == Verdict::Final => {
-            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+            (ErrorKind::Corrupt, format!("{address} did not understand a request"))
         }
         _ => {
             let message =
@@ -113,7 +113,7 @@ pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
     Error::because(kind, message, Said(text.clone()))
 }
 
-/// What etcd said, in its words.
+/// etcd's own message.
 #[derive(Debug)]
 struct Said(String);
 

@@ -1,7 +1,7 @@
-//! What a server says first, by which it is known whether it speaks HTTP/2 at all.
+//! The first bytes from a server, which show whether it speaks HTTP/2 at all.
 //!
-//! The first thing that such a server sends is a frame of settings. Whatever else comes is named
-//! for what it is, instead of as some broken connection.
+//! An HTTP/2 server first sends a settings frame. Anything else is reported by its name, and not as
+//! a broken connection.
 
 use holdline_base::net::Socket;
 use holdline_base::probe::{self, Found};
@@ -11,21 +11,22 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a server speaks that does not speak what we do; empty if it does.
+/// The protocol of a server that does not speak ours; empty if it does.
 pub(crate) type Wrong = Arc<OnceLock<&'static str>>;
 
-/// What is known of one that closes the connection before it has said anything.
+/// The name for a server that closes the connection before it has sent anything.
 pub(crate) const HUNG_UP: &str =
     "it hung up without a word; perhaps it wants TLS (etcds:), or is no etcd";
 
-/// A socket whose first bytes are looked at.
+/// A socket whose first bytes are inspected.
 pub(crate) struct Greeted {
     socket: Box<dyn Socket>,
     head: Vec<u8>,
     wrong: Wrong,
 }
 
-/// The head of a frame: its length, its kind, and what follows. By as much others are known.
+/// The head of a frame: its length, its type, and the next byte. As many bytes identify other
+/// protocols.
 const HEAD: usize = 5;
 
 impl Greeted {
@@ -33,14 +34,14 @@ impl Greeted {
         Greeted { socket, head: Vec::new(), wrong: Arc::clone(wrong) }
     }
 
-    /// The connection is over.
+    /// Records that the connection is closed.
     fn end(&self) {
         if self.head.is_empty() {
             let _ = self.wrong.set(HUNG_UP);
         }
     }
 
-    /// Takes in what was read. Fails when it is known to be nothing that we speak.
+    /// Inspects the bytes read. Fails once they are known not to be our protocol.
     fn greet(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.head.len() == HEAD {
             return Ok(());
@@ -57,9 +58,9 @@ impl Greeted {
     }
 }
 
-/// What begins so, unless it is HTTP/2, or too little to tell.
+/// The protocol that begins with these bytes; `None` if it is HTTP/2, or they are too few to tell.
 fn name(head: &[u8]) -> Option<&'static str> {
-    // The kind of a frame of settings is 4, and the length of ours is far below 64 KB.
+    // The type of a settings frame is 4, and our peers' are far shorter than 64 KB.
     if matches!(head, [] | [0] | [0, _] | [0, _, _] | [0, _, _, 4, ..]) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! gRPC as far as it is used here: a message and its frame, and what an answer's end says.
+//! The parts of gRPC that are used here: the framing of messages, and the status of an answer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::RecvStream;
@@ -11,11 +11,11 @@ use prost::Message;
 pub(crate) struct Status {
     pub(crate) code: Code,
     pub(crate) message: String,
-    /// The request never left this machine.
+    /// Whether the request never left this machine.
     pub(crate) unsent: bool,
 }
 
-/// The codes that mean something to us.
+/// The status codes that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     Cancelled,
@@ -30,9 +30,9 @@ pub(crate) enum Code {
     Internal,
     Unavailable,
     Unauthenticated,
-    /// Another server than etcd answers.
+    /// A server other than etcd answers.
     Foreign,
-    /// A connection is accepted, but a TLS handshake is not answered.
+    /// The connection was accepted, but the TLS handshake was not answered.
     Silent,
     Other,
 }
@@ -66,12 +66,12 @@ impl Status {
         Status::new(Code::Unavailable, message.to_string())
     }
 
-    /// Nothing was sent: there is no connection.
+    /// The status of a request that was not sent because there is no connection.
     pub(crate) fn unsent(message: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::unavailable(message) }
     }
 
-    /// Something else than etcd was met, before anything was sent.
+    /// The status for a server other than etcd, met before anything was sent.
     pub(crate) fn foreign(what: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::new(Code::Foreign, what.to_string()) }
     }
@@ -80,7 +80,7 @@ impl Status {
         Status::new(Code::DeadlineExceeded, what)
     }
 
-    /// What headers or trailers say about the end of a call, if they do.
+    /// The final status in headers or trailers, if any.
     fn of(headers: &HeaderMap) -> Option<Result<(), Status>> {
         let code = headers.get("grpc-status")?.to_str().unwrap_or_default();
         if code == "0" {
@@ -90,7 +90,7 @@ impl Status {
         Some(Err(Status::new(Code::read(code), unescape(message))))
     }
 
-    /// What the beginning of an answer says, if that is already the end.
+    /// The status in the head of an answer, if the call ends with it.
     pub(crate) fn of_head(head: &Parts) -> Result<(), Status> {
         match (head.status.as_u16(), Status::of(&head.headers)) {
             (200, Some(Err(status))) => Err(status),
@@ -113,7 +113,7 @@ impl From<h2::Error> for Status {
     }
 }
 
-/// `%41` means `A`.
+/// Decodes percent-encoding: `%41` is `A`.
 fn unescape(text: &[u8]) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((&first, tail)) = rest.split_first() {
@@ -130,27 +130,27 @@ fn unescape(text: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A message as it is sent: not compressed, and its length before it.
+/// A message's frame: not compressed, preceded by its length.
 pub(crate) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(HEAD + length);
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // A buffer that grows is never too small.
+    // A growing buffer is never too small.
     let _ = message.encode(&mut bytes);
     bytes.freeze()
 }
 
-/// What is in front of every message: whether it is compressed, and how long it is.
+/// The size of a frame's head: the compression flag and the length.
 const HEAD: usize = 5;
-/// A line of ten thousand, with room to spare.
+/// The largest message: a line of ten thousand places, with room to spare.
 const LARGEST: usize = 64 << 20;
 
 /// The messages of an answer, one by one.
 #[derive(Debug)]
 pub(crate) struct Messages {
     body: RecvStream,
-    /// What has come of the next one.
+    /// The bytes of the next message so far.
     buffer: BytesMut,
 }
 
@@ -159,7 +159,7 @@ impl Messages {
         Messages { body, buffer: BytesMut::new() }
     }
 
-    /// The next one; none at the end.
+    /// The next message; `None` at the end.
     ///
     /// # Cancel safety
     ///
@@ -180,7 +180,7 @@ impl Messages {
         }
     }
 
-    /// Reads to the end, and says whether that is a good one.
+    /// Reads to the end, and checks the final status.
     pub(crate) async fn end(&mut self) -> Result<(), Status> {
         while let Some(bytes) = self.body.data().await {
             let _ = self.body.flow_control().release_capacity(bytes?.len());
@@ -190,7 +190,7 @@ impl Messages {
         said.unwrap_or_else(|| Err(Status::unavailable("the answer was cut off")))
     }
 
-    /// A message that is there as a whole.
+    /// The next message, if it is complete.
     fn take<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
         let Some((head, rest)) = self.buffer.split_first_chunk::<HEAD>() else { return Ok(None) };
         let [compressed, length @ ..] = *head;

@@ -1,22 +1,22 @@
-//! One lease in etcd, which is kept alive; it is known until when it is sure to be.
+//! One lease in etcd, kept alive; how long it is certain to last is always known.
 //!
-//! The server is asked for a little more than the caller needs ([`Lease::seconds_for`]), and is
-//! told often enough that we live that, at any moment, what is left is no less than that. So most
-//! questions whether the lease is good are answered from the last heartbeat that the server
-//! confirmed; if that is too old, callers await the next, which they share.
+//! The server is asked for slightly more time than the caller needs ([`Lease::seconds_for`]), and
+//! gets heartbeats often enough that the rest is never less than that. So most questions whether
+//! the lease is good are answered from the last heartbeat that the server confirmed. If that is too
+//! old, callers await the next one, which they share.
 //!
-//! A leader answers a heartbeat by itself, without asking the other members whether it still
-//! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
-//! another was elected goes on saying yes, and the other lets the lease run out. So with each
-//! heartbeat goes a read that a majority must answer: the heartbeat counts only if no newer
-//! leadership than that of its answer had begun when it was sent.
+//! A leader answers a heartbeat by itself, without asking the other members whether it still leads
+//! (before etcd 3.4.30 and 3.5.13). A leader that was frozen, partitioned or stuck at its disk
+//! while another was elected keeps confirming, and the new leader lets the lease expire. So each
+//! heartbeat is sent along with a read that a majority must answer: the heartbeat counts only if no
+//! newer leadership term than that of its answer had begun when it was sent.
 //!
-//! Such a leader may also have a lease revoked that has run out by its own clock, seconds after it
-//! goes on, although the one that leads now has prolonged it (before the same versions). So a lease
-//! is to be trusted with new keys only under the leadership that granted it, which alone has
-//! counted its time; under a later one ([`Lease::is_outdated`]), keys are better moved to a new
-//! lease. And one of which nothing was heard for as long as it lasts is given up, whatever is said
-//! of it afterwards.
+//! Such a leader may also revoke a lease that has expired by its own clock, seconds after it
+//! resumes, although the new leader has prolonged it (before the same versions). So new keys should
+//! be put on a lease only under the leadership that granted it, which alone has counted its time;
+//! under a later one ([`Lease::is_outdated`]), keys are better moved to a new lease. And a lease
+//! without a confirmed heartbeat for its whole length is given up, whatever is reported about it
+//! afterwards.
 
 use crate::cluster::{Answer, Cluster};
 use crate::error::{self, is_lease_gone, is_lease_there};
@@ -33,48 +33,47 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lease. Somebody must [`run`](Self::run) it.
+/// A lease. A task must [`run`](Self::run) it.
 #[derive(Debug)]
 pub struct Lease {
     id: i64,
-    /// The seconds that the server was asked for.
+    /// The seconds requested from the server.
     seconds: u64,
     /// How long the server keeps it after a heartbeat.
     ttl: Duration,
-    /// The term of the leadership that granted it.
+    /// The leadership term that granted it.
     term: u64,
-    /// A key that we may read.
+    /// A key that the user may read.
     key: Vec<u8>,
     liveness: Liveness,
 }
 
-/// The user of a lease: what is asked of it, and what it is told, while the lease is kept alive.
-/// None of this may wait.
+/// The user of a lease: the callbacks while the lease is kept alive. None of them may block.
 pub trait LeaseUser: Send + Sync {
-    /// Whether something is on the lease: then heartbeats are given more often.
+    /// Whether the lease has keys: heartbeats are then more frequent.
     fn is_busy(&self) -> bool;
 
     /// Another member was chosen.
     fn turned(&self);
 
-    /// Nothing can be held by the lease any more.
+    /// The lease can no longer be relied on.
     fn lost(&self);
 
-    /// The server does not have the lease any more.
+    /// The server no longer has the lease.
     fn over(&self);
 }
 
-/// How a stream of heartbeats ended.
+/// How a heartbeat stream ended.
 enum End {
     Lost,
     Over,
     Broken(String),
 }
 
-/// How long it is tried to give a lease back. After that it runs out.
+/// How long revoking a lease is retried. After that it expires.
 const GIVE_BACK: Duration = Duration::from_secs(120);
 
-/// How long to wait after so many failures in a row.
+/// The pause after this many consecutive failures.
 fn pause(failures: u32) -> Duration {
     let most = Duration::from_millis(500);
     Backoff::exponential(Duration::from_millis(10), most)
@@ -82,25 +81,25 @@ fn pause(failures: u32) -> Duration {
         .pause(failures, fastrand::u64(..))
 }
 
-/// The answer to a request for a lease.
+/// The answer to a grant request.
 struct Granted {
     id: i64,
-    /// The seconds that the server gave it.
+    /// The seconds that the server granted.
     seconds: u64,
-    /// The term of the leadership under which it was asked for.
+    /// The leadership term under which it was requested.
     term: u64,
 }
 
-/// A new lease of so many seconds.
+/// Requests a new lease of this many seconds.
 async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Granted> {
-    // Our own number, so that asking again after a lost answer makes no second lease.
+    // We choose the id, so that a retry after a lost answer does not create a second lease.
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lease is ours alone";
+        let message = "the system provided no random numbers, without which no lease is ours alone";
         Error::because(ErrorKind::Denied, message, error)
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
-    // An election may come before the answer: the term of before is the one to be sure of.
+    // An election may come before the answer: only the earlier term is certain.
     let term = cluster.term();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
     match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
@@ -114,24 +113,24 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
 }
 
 impl Lease {
-    /// How many whole seconds to ask for, if what is left is never to be less than `needed`.
+    /// The whole seconds to request so that the rest is never less than `needed`.
     pub fn seconds_for(needed: Duration) -> u64 {
         let slack = (needed / 10).max(Duration::from_millis(500));
         let length = needed + slack;
         (length.as_secs() + u64::from(length.subsec_nanos() > 0)).max(2)
     }
 
-    /// A new lease of so many seconds. `key` is one that the user may read; `limit` is the time for
-    /// each member.
+    /// Grants a new lease of this many seconds. `key` is one that the user may read; `limit` is the
+    /// time limit for each member.
     ///
     /// # Errors
     ///
-    /// Those of [`Cluster::call`]; [`Denied`](ErrorKind::Denied) if the system gives no random
+    /// As [`Cluster::call`]; [`Denied`](ErrorKind::Denied) if the system provides no random
     /// numbers.
     ///
     /// # Cancel safety
     ///
-    /// A lease that was granted and that nobody knows of runs out.
+    /// If the future is dropped, a lease that was granted expires.
     pub async fn grant(
         cluster: &Cluster,
         seconds: u64,
@@ -150,44 +149,44 @@ impl Lease {
         })
     }
 
-    /// The lease's number.
+    /// The lease's id.
     pub fn id(&self) -> i64 {
         self.id
     }
 
-    /// The seconds that the server was asked for.
+    /// The seconds requested from the server.
     pub fn seconds(&self) -> u64 {
         self.seconds
     }
 
-    /// Whether the server has said that it is gone, or nothing for as long as it lasts.
+    /// Whether the server has reported that it is gone, or confirmed nothing for its whole length.
     pub fn is_lost(&self) -> bool {
         self.liveness.good_until().is_none_or(|good| good <= clock::now())
     }
 
-    /// Whether a later leadership has begun than the one that granted it.
+    /// Whether a later leadership than the one that granted it has begun.
     pub fn is_outdated(&self, cluster: &Cluster) -> bool {
         self.term < cluster.term()
     }
 
-    /// Has the lease given back: it is not used any more.
+    /// Requests the lease's revocation: it is no longer used.
     pub fn end(&self) {
         self.liveness.retire();
     }
 
-    /// Whether the server keeps it for so long, at its best.
+    /// Whether the server keeps it for `needed` after a heartbeat.
     pub fn suits(&self, needed: Duration) -> bool {
         needed <= self.ttl
     }
 
-    /// Asks for a heartbeat, unless the lease is known to be good until then.
+    /// Requests a heartbeat, unless the lease is known to be good until `until`.
     pub fn refresh(&self, until: Time) {
         if self.liveness.good_until().is_some_and(|good| good < until) {
             self.liveness.wanted.notify_one();
         }
     }
 
-    /// Waits until the server is sure to keep it until then. False if it is lost.
+    /// Waits until the server is certain to keep the lease until `until`. False if it is lost.
     ///
     /// # Cancel safety
     ///
@@ -196,23 +195,23 @@ impl Lease {
         !self.is_lost() && self.liveness.good_for(until).await
     }
 
-    /// Asks the server whether it is there.
+    /// Asks the server whether the lease exists.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn is_alive(&self) -> bool {
-        // Only a heartbeat sent from now on is good for that long.
+        // Only a heartbeat sent from now on proves that much.
         self.good_for(clock::now().after(self.ttl)).await
     }
 
-    /// How long after a heartbeat the next one is due.
+    /// The time from one heartbeat to the next.
     fn pause(&self, busy: bool) -> Duration {
         if busy { self.ttl / 22 } else { self.ttl / 5 }
             .clamp(Duration::from_millis(200), Duration::from_secs(30))
     }
 
-    /// How long to wait for the confirmation of a heartbeat before asking another member.
+    /// How long to wait for the confirmation of a heartbeat before another member is asked.
     fn limit(&self) -> Duration {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
@@ -225,11 +224,11 @@ impl Lease {
         self.limit().saturating_mul(rounds.saturating_add(1)).min(most)
     }
 
-    /// Gives heartbeats until the lease is lost or not needed any more; then gives it back.
+    /// Sends heartbeats until the lease is lost or no longer needed, and then revokes it.
     ///
     /// # Cancel safety
     ///
-    /// The lease runs out if the future is dropped.
+    /// If the future is dropped, the lease expires.
     pub async fn run(self: Arc<Self>, cluster: Arc<Cluster>, user: impl LeaseUser) {
         let mut failures = 0;
         while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
@@ -262,7 +261,7 @@ impl Lease {
         user.over();
     }
 
-    /// Has the lease revoked, with all that is on it or may still come; or lets it run out.
+    /// Revokes the lease, with all keys on it and any late ones; or lets it expire.
     async fn give_back(&self, cluster: &Cluster) {
         let id = LeaseId { id: self.id };
         let until = clock::now().after(GIVE_BACK);
@@ -280,7 +279,7 @@ impl Lease {
         }
     }
 
-    /// Gives heartbeats to one member, with so much time for each.
+    /// Sends heartbeats to one member, with this time limit for each.
     async fn stream(
         &self,
         cluster: &Cluster,
@@ -319,7 +318,7 @@ impl Lease {
                 return End::Lost;
             }
             if self.is_lost() {
-                // Later than this is too late: it may be on its way out already.
+                // A later answer is too late: the lease may be about to expire.
                 return End::Broken("the answer came when the lease was over".to_owned());
             }
             self.liveness.confirm(sent);
@@ -333,7 +332,7 @@ impl Lease {
         }
     }
 
-    /// Asks something that only a majority can answer, so that the newest leadership is known.
+    /// Sends a request that only a majority can answer, to learn the latest leadership term.
     async fn ask_majority(&self, cluster: &Cluster, limit: Duration) -> Result<()> {
         let read = Range { key: self.key.clone(), keys_only: true, ..Range::default() };
         let known = cluster.term();
@@ -346,7 +345,7 @@ impl Lease {
     }
 }
 
-/// A stream that failed so; logged in anew next time if that is why.
+/// The end of a stream that failed with this status; logs in again next time if that is the reason.
 fn broken(cluster: &Cluster, status: &Status) -> End {
     if error::judge(status) == error::Verdict::Login {
         cluster.forget_token();

@@ -1,13 +1,13 @@
-//! A small client of etcd (3.4 and later), made for locks and leases, and of use for more.
+//! A small client of etcd (3.4 and later), made for locks and leases, and useful for more.
 //!
 //! - [`Cluster`]: calls with a time limit for each member, failover, login and TLS. A caller writes
-//!   its request itself, at once: sending costs no change of threads.
-//! - [`Watcher`]: all watches of a client in one stream, which goes on after a failover where it
-//!   was.
-//! - [`Lease`]: a lease that is kept alive, and until when it is *sure* to be, also while members
-//!   are frozen or cut off.
-//! - [`proto`]: the messages, with the field names of etcd's API; [`maintenance`]: those about the
-//!   members and how they are.
+//!   its own request at once, so sending costs no thread switch.
+//! - [`Watcher`]: all watches of a client in one stream, which resumes after a failover where it
+//!   left off.
+//! - [`Lease`]: a lease that is kept alive, and until when it is *certain* to last, even while
+//!   members are frozen or partitioned.
+//! - [`proto`]: the messages, with the field names of etcd's API; [`maintenance`]: the messages
+//!   about members and their status.
 //!
 //! ```no_run
 //! # async fn example() -> holdline_base::Result<()> {
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! What it lacks is what holdline does not need: the messages of users, roles and elections;
-//! compression; a cache. It knows nothing of locks.
+//! It lacks what holdline does not need: the messages of users, roles and elections; compression; a
+//! cache. It knows nothing about locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

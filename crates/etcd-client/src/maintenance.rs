@@ -1,4 +1,4 @@
-//! The messages about the members of a cluster and how they are: see [`proto`](crate::proto).
+//! The messages about a cluster's members and their status: see [`proto`](crate::proto).
 
 #![allow(missing_docs, reason = "etcd's `rpc.proto` says what they mean")]
 
@@ -9,11 +9,11 @@ pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 pub const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
 pub const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 
-/// Asks for what takes no arguments.
+/// A request without arguments.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Nothing {}
 
-/// What an answer says of where it comes from.
+/// The origin in an answer's header.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Origin {
     #[prost(uint64, tag = "1")]
@@ -40,7 +40,7 @@ pub struct Status {
     pub in_use: i64,
     #[prost(bool, tag = "10")]
     pub learner: bool,
-    /// From 3.6 on.
+    /// Since 3.6.
     #[prost(int64, tag = "12")]
     pub quota: i64,
 }

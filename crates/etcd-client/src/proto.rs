@@ -1,7 +1,7 @@
-//! The messages of etcd's public v3 API that are of use here, by their field numbers.
+//! The messages of etcd's public v3 API that are used here, by their field numbers.
 //!
-//! They are written by hand, so that building this needs no protocol compiler, and so that what is
-//! sent is what is listed here. Unknown fields in answers are skipped, as the format asks.
+//! They are written by hand, so that the build needs no protocol compiler, and so that this list is
+//! all that is ever sent. Unknown fields in answers are skipped, as the format requires.
 
 #![allow(clippy::struct_field_names, reason = "the fields have the names that etcd gives them")]
 #![allow(missing_docs, reason = "etcd's `rpc.proto` says what they mean")]
@@ -37,7 +37,7 @@ pub const DELETED: i32 = 1;
 /// [`WatchCreate::filters`]
 pub const NO_PUT: i32 = 0;
 
-/// What every answer begins with.
+/// The header of every answer.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Header {
     #[prost(int64, tag = "3")]
@@ -241,7 +241,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// When it happened.
+    /// The revision of the event.
     pub fn revision(&self) -> i64 {
         self.kv.as_ref().map_or(0, |kv| kv.mod_revision)
     }
@@ -315,7 +315,7 @@ pub struct GrantAnswer {
     pub ttl: i64,
 }
 
-/// The lease of a revocation, a heartbeat or a question.
+/// The lease in a revocation, heartbeat or query.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct LeaseId {
     #[prost(int64, tag = "1")]
@@ -344,7 +344,7 @@ pub struct LiveAnswer {
     pub ttl: i64,
 }
 
-/// No `Debug` of its own fields must ever be printed: one is a password.
+/// Must never derive `Debug`: one field is a password.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub struct Auth {

@@ -1,11 +1,12 @@
-//! Watches: all of them in one stream.
+//! Watches, all in one stream.
 //!
-//! A watch goes on from the revision after the last one seen, so nothing is missed when the stream
-//! breaks and another member takes over. If the history is no longer there (compaction), the
-//! callback is told that there is a gap.
+//! A watch resumes from the revision after the last one seen, so nothing is missed when the stream
+//! breaks and another member takes over. If the history has been compacted away, the callback is
+//! told of a gap.
 //!
-//! Where processes take turns, each waits behind the same keys again and again. So a watch over one
-//! key is kept for a moment after its end: the next one for that key has missed nothing, and no
+//! Processes that take turns wait behind the same keys again and again. So a watch on one key
+//! lingers briefly after its end: the next one for that key has missed nothing, and needs no read
+//! to be sure of that (decision 13).
 //! look is needed to be sure of that (decision 13).
 
 use crate::cluster::Cluster;
@@ -21,63 +22,64 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a member may take to open the stream, and to answer the first time.
+/// The time limit of a member for opening the stream, and for its first answer.
 const OPEN: Duration = Duration::from_secs(2);
-/// The longest pause before a watch that is refused is asked for again.
+/// The longest pause before a refused watch is requested again.
 const REFUSED: Duration = Duration::from_secs(30);
-/// The time without an answer after which the stream ends if it has no watches.
+/// How long a stream without watches stays open without an answer.
 const IDLE: Duration = Duration::from_secs(30);
-/// The time for which a watch is kept after its end,
+/// How long a watch lingers after its end.
 const LINGER: Duration = Duration::from_secs(1);
-/// and the number of watches that are kept at most.
+/// The most lingering watches.
 const KEPT: usize = 256;
 
-/// What a watch tells.
+/// The news from a watch.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// Something happened to a key.
+    /// An event of a key.
     Event(&'a Event),
-    /// Some of what happened is not known.
+    /// Some events are unknown.
     Gap,
-    /// It begins behind this revision.
+    /// The watch begins after this revision.
     From(i64),
 }
 
-/// A callback for news, on the background thread. It must not wait.
+/// A callback for news, run on the background thread. It must not block.
 pub type Callback = Box<dyn Fn(News<'_>) + Send + Sync>;
 
 struct Entry {
     key: Vec<u8>,
     range_end: Vec<u8>,
-    /// The first revision not seen yet; 0 as long as it has not begun.
+    /// The first revision not seen yet; 0 until the watch has begun.
     next: i64,
-    /// None while the watch is kept.
+    /// `None` while the watch lingers.
     callback: Option<Arc<Callback>>,
-    /// The revision before which something may be missed that it does not remember.
+    /// The revision before which it may have missed events that it does not remember.
     begun: i64,
-    /// Whether the watch is kept for a moment after its end.
+    /// Whether the watch may linger after its end.
     lasting: bool,
-    /// Whether it tells of writes, too, and not of deletions alone.
+    /// Whether it reports writes too, and not only deletions.
     puts: bool,
-    /// The last deletion that it saw, if it is to be kept.
+    /// The last deletion that it saw, if it may linger.
     gone: Option<Event>,
-    /// How often it was refused, one time after the other.
+    /// The number of consecutive refusals.
     refused: u32,
-    /// It was ended and asked for once more: that end is nobody's refusal.
+    /// Whether it was ended and requested again, so that its end is no refusal.
     again: bool,
 }
 
 #[derive(Default)]
 struct State {
     entries: HashMap<i64, Entry>,
-    /// The watches that are kept, by their keys and what they tell, with the time of their end.
+    /// The lingering watches, by their keys and whether they report writes, with the time of their
+    /// end.
     kept: HashMap<(Vec<u8>, bool), (i64, Time)>,
     last: i64,
-    /// Watches that were refused, and when each is to be asked for again.
+    /// The refused watches, and when each is requested again.
     refused: HashMap<i64, Time>,
-    /// Watches that were asked for and not answered, in this order: a refusal names none.
+    /// The watches requested but not answered, in order: a refusal does not name its watch.
     asked: VecDeque<i64>,
-    /// To the stream that is open.
+    /// The writer of the open stream.
     out: Option<Arc<StreamWriter>>,
 }
 
@@ -85,13 +87,13 @@ struct State {
 pub struct Watcher {
     cluster: Arc<Cluster>,
     state: Mutex<State>,
-    /// There is something to watch.
+    /// Notified when there is something to watch.
     wanted: Notify,
-    /// The stream is not to be trusted any more.
+    /// Notified when the stream can no longer be trusted.
     restart: Notify,
 }
 
-/// One watch. It ends when this is dropped.
+/// One watch. Dropping this ends it.
 #[derive(Debug)]
 pub struct Watching {
     watcher: Weak<Watcher>,
@@ -111,7 +113,7 @@ impl Drop for Watching {
 }
 
 impl State {
-    /// Keeps a watch for a moment, and gives its callback back; nothing if it is not to be kept.
+    /// Makes a watch linger, and returns its callback; `None` if it may not linger.
     fn keep(&mut self, id: i64) -> Option<Arc<Callback>> {
         let entry = self.entries.get_mut(&id)?;
         let kind = (entry.key.clone(), entry.puts);
@@ -122,7 +124,7 @@ impl State {
         entry.callback.take()
     }
 
-    /// Asks for watches on the open stream, in the order in which this is called.
+    /// Requests watches on the open stream, in the order of calls.
     fn ask(&mut self, ids: impl IntoIterator<Item = i64>) {
         let Some(out) = &self.out else { return };
         for id in ids {
@@ -133,7 +135,7 @@ impl State {
         }
     }
 
-    /// Asks once more for a watch that the member has ended, which still has it by its number.
+    /// Requests a watch again that the member has ended but still has under its id.
     fn begin_again(&mut self, id: i64) {
         let Some(out) = &self.out else { return };
         out.send(&cancel(id));
@@ -143,9 +145,9 @@ impl State {
         }
     }
 
-    /// Notes that a member refuses a watch. At first our login may have run out. Refused again, we
-    /// lack the right; as etcd may take nothing more on a stream on which it refused something,
-    /// the watch is left out, and asked for less and less often.
+    /// Records that a member refuses a watch. The first time, our login may have expired. If
+    /// refused again, we lack permission; etcd may then accept nothing more on that stream, so the
+    /// watch is left out, and requested less and less often.
     fn refuse(&mut self, id: i64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if let Some(times) = entry.refused.checked_sub(1) {
@@ -157,7 +159,7 @@ impl State {
 }
 
 impl Watcher {
-    /// Watches in this cluster. A task must [`run`](Self::run) it.
+    /// Creates a watcher in this cluster. A task must [`run`](Self::run) it.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Watcher {
             cluster,
@@ -171,8 +173,9 @@ impl Watcher {
         self.state.lock()
     }
 
-    /// Watches a key, or all keys up to an end, from a revision on; or from now (0), which is told.
-    /// etcd lets watches of the past wait for up to 100 ms, but not those that begin now.
+    /// Watches a key, or all keys up to an end, from a revision on; or from now (0), and then the
+    /// beginning is reported. etcd delays watches of the past by up to 100 ms, but not those that
+    /// begin now.
     pub fn watch(
         self: &Arc<Self>,
         key: &[u8],
@@ -183,9 +186,9 @@ impl Watcher {
         self.begin((key, range_end), from, callback, (false, true))
     }
 
-    /// Watches for the deletion of a key, and with `puts` for writes: by a watch that was kept, or
-    /// else as [`Watcher::watch`] does. The callback is told what was missed since the revision
-    /// `seen`, or that something was.
+    /// Watches for the deletion of a key, and with `puts` for writes: by a lingering watch, or else
+    /// as [`Watcher::watch`] does. The callback gets the events missed since the revision `seen`,
+    /// or the news that there were some.
     pub fn watch_out(
         self: &Arc<Self>,
         (key, puts): (&[u8], bool),
@@ -215,7 +218,7 @@ impl Watcher {
         watching
     }
 
-    /// Ends what was kept long enough. To be called now and then, every second or so.
+    /// Ends watches that have lingered long enough. Call it about every second.
     pub fn tidy(&self) {
         let now = clock::now();
         let kept = |state: &mut State| -> Vec<i64> {
@@ -226,8 +229,8 @@ impl Watcher {
         self.end(&old);
     }
 
-    /// Ends all watches, and the stream; to be called before the watcher is dropped. Watches that
-    /// are kept would keep the stream otherwise, and with it the connection.
+    /// Ends all watches, and the stream. Call it before dropping the watcher: lingering watches
+    /// would otherwise keep the stream, and with it the connection.
     pub fn close(&self) {
         let ended = {
             let mut state = self.state();
@@ -277,23 +280,23 @@ impl Watcher {
             again: false,
         };
         state.entries.insert(id, entry);
-        // A stream that is opened from now on begins it by itself.
+        // A stream that is opened from now on requests it by itself.
         state.ask([id]);
         drop(state);
         self.wanted.notify_one();
         Watching { watcher: Arc::downgrade(self), id }
     }
 
-    /// Begins anew with the member that is chosen now.
+    /// Restarts the stream with the member that is now chosen.
     pub fn restart(&self) {
         self.restart.notify_one();
     }
 
-    /// Keeps the stream going while there is something to watch, until the watcher is dropped.
+    /// Runs the stream while there is something to watch, until the watcher is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is told any more once the future is dropped; another may be run.
+    /// If the future is dropped, no more news are reported; another may be run.
     pub async fn run(watcher: Weak<Watcher>) {
         let mut failures = 0;
         loop {
@@ -322,13 +325,13 @@ impl Watcher {
         }
     }
 
-    /// One stream, until it breaks, is not trusted any more, or has nothing to do.
+    /// Runs one stream until it breaks, can no longer be trusted, or has nothing to do.
     async fn listen(&self, member: usize) -> Result<(), Status> {
         let late = || Status::late("the watch stream did not open in time");
         let open = pin!(self.cluster.stream(proto::WATCH, member));
         let open = clock::timeout(OPEN, open);
         let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
-        // It answers nothing until it has something to answer.
+        // The server sends nothing until it has an answer.
         let mut answered = {
             let mut state = self.state();
             state.out = Some(Arc::new(out));
@@ -361,8 +364,8 @@ impl Watcher {
         }
     }
 
-    /// Asks for the watches that were refused, and whose pause is over. Returns how long the stream
-    /// can be left alone.
+    /// Requests the refused watches whose pause is over. Returns how long the stream can be left
+    /// alone.
     fn ask_again(&self) -> Duration {
         let (now, mut state) = (clock::now(), self.state());
         if state.refused.is_empty() {
@@ -375,12 +378,12 @@ impl Watcher {
         next.map_or(IDLE, |next| next.min(IDLE))
     }
 
-    /// Passes an answer on.
+    /// Handles an answer.
     fn take(&self, answer: &WatchAnswer) -> Result<(), Status> {
         let asked = if answer.created { self.state().asked.pop_front() } else { None };
         if answer.canceled && answer.compact_revision == 0 {
-            // The member's fault, or our login's, and not the history's. Those that we ended
-            // ourselves are not in the table any more.
+            // The fault of the member, or of our login, but not of the history. Watches that we
+            // ended ourselves are no longer in the table.
             let mut state = self.state();
             let entry = state.entries.get(&answer.watch_id);
             let ours = answer.watch_id < 0 || entry.is_some_and(|entry| !entry.again);
@@ -474,8 +477,8 @@ mod tests {
         Event { kind, kv: Some(kv) }
     }
 
-    /// A watch that is kept, and used again, says what was missed by a look of before: a deletion
-    /// itself, and of writes that there were some.
+    /// A lingering watch that is reused reports what an earlier look has missed: a deletion itself,
+    /// and that there were writes.
     #[test]
     fn what_a_kept_watch_has_seen_is_not_missed() {
         let servers = Servers { hosts: vec!["host:1".to_owned()], ..<_>::default() };

@@ -1,4 +1,4 @@
-//! One combination that is measured: what a [`Plan`](crate::Plan) is a list of.
+//! One measured combination: a [`Plan`](crate::Plan) is a list of these.
 
 use crate::error::{Error, Result};
 use crate::mode::Mode;
@@ -7,14 +7,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What the clients do.
+/// The workload of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scenario {
     /// Each locks, holds, releases and begins again.
     Mutex,
     /// The same with a read-write lock, of which this percentage are writes.
     ReadWrite(u8),
-    /// The same with a semaphore of so many permits, one for each.
+    /// The same with a semaphore of this many permits, one for each client.
     Semaphore(u32),
     /// All ask at once, once.
     Burst,
@@ -27,7 +27,7 @@ pub enum Scenario {
 /// One combination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// What the clients do.
+    /// The workload of the clients.
     pub scenario: Scenario,
     /// A URL, or the name of a server that is started for the run.
     pub store: String,
@@ -60,7 +60,7 @@ impl Scenario {
         matches!(self, Scenario::Crash | Scenario::Leader)
     }
 
-    /// Whether it needs what only some stores have: weights other than 1.
+    /// Whether it needs weights other than 1, which only some stores have.
     pub(crate) fn is_weighted(self) -> bool {
         !self.is_exclusive()
     }

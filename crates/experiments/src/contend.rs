@@ -1,4 +1,4 @@
-//! The clients of one process, in one round: what a worker does.
+//! The clients of one process, in one round: the work of a worker.
 
 use crate::cell::Scenario;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What a worker is told.
+/// The order of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) scenario: Scenario,
@@ -21,7 +21,7 @@ pub(crate) struct Job {
     /// The name's beginning.
     pub(crate) name: String,
     pub(crate) names: usize,
-    /// Of all clients, those from `first` are this worker's.
+    /// The first of this worker's clients, among all of them.
     pub(crate) first: usize,
     pub(crate) clients: usize,
     pub(crate) all_clients: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Job {
     pub(crate) interval: Option<Duration>,
 }
 
-/// What came of it.
+/// The result of a worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Waits in nanoseconds, and how many: also those that were still going on at the end, with the
@@ -200,7 +200,7 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One client, and what it has seen.
+/// One client, and its observations.
 struct Contender {
     name: u32,
     begin: u64,

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// What a server has counted since it was started.
+/// The counts of a server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) commands: Option<f64>,
@@ -13,7 +13,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What was counted between two looks.
+    /// The counts between two readings.
     pub(crate) fn since(self, before: Counts) -> Counts {
         let less = |now: Option<f64>, then: Option<f64>| Some((now? - then?).max(0.0));
         Counts {
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most that it may say.
 const LONGEST: u64 = 4 << 20;
 
-/// What the server at `address` counts; nothing if it is of an unknown kind, or does not tell.
+/// Reads the counts of the server at `address`; `None` if its kind is unknown, or it does not tell.
 pub(crate) fn read(scheme: &str, address: &str) -> Counts {
     match scheme {
         "redis" => redis(address),

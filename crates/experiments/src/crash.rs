@@ -1,4 +1,4 @@
-//! Crashes: of the holder's process, and of a cluster's leader. How long is nobody let in?
+//! Crashes of the holder's process, and of a cluster's leader: how long is no client admitted?
 
 use crate::cell::{Cell, Scenario};
 use crate::contend::nanos;

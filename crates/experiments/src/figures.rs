@@ -1,4 +1,4 @@
-//! The figures: what each is called and counted in, and how it comes from a round.
+//! The figures: their names and units, and how each follows from a round.
 
 use crate::cell::{Cell, Scenario};
 use crate::contend::{Outcome, SLICES, nanos};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a figure is counted in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
     Seconds,
@@ -33,7 +33,7 @@ const fn figure(key: &'static str, unit: Unit, meaning: &'static str) -> Figure 
 
 use Unit::{Bytes, Count, PerSecond, Seconds, Share};
 
-/// All figures, in the order of the CSV's columns. What could not be measured is left empty.
+/// All figures, in the order of the CSV's columns. A figure that could not be measured is empty.
 pub(crate) const FIGURES: [Figure; 33] = [
     figure("locks_per_s", PerSecond, "locks granted in a second"),
     figure("wait_mean", Seconds, "mean time to acquire, without coordinated omission"),
@@ -79,13 +79,13 @@ pub(crate) struct Round {
     pub(crate) values: Values,
     /// All waits, without omission.
     pub(crate) waits: Histogram<u64>,
-    /// What each client had, most first.
+    /// The acquisitions of each client, most first.
     pub(crate) shares: Vec<u64>,
     /// For each slice: locks a second, and mean wait in seconds if there was one.
     pub(crate) series: Vec<(f64, Option<f64>)>,
 }
 
-/// What was used in the round by the servers.
+/// The servers' resource usage in the round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Used {
     pub(crate) before: Usage,

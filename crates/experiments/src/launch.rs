@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 /// How long a server may take to serve again after a crash.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// What can be started.
+/// A store that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Service {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     kind: Kind,
     nodes: usize,
@@ -100,7 +100,7 @@ impl Service {
             let name = self.name;
             Error::failed(format!("{name} cannot be started: {why} Or name a server's URL."))
         };
-        // On a disk, where the servers of others keep their data too.
+        // On a disk, where other users' servers keep their data too.
         let folder = Folder::on_disk("bench").map_err(cannot)?;
         let describe = || self.describe().run_by(wrap);
         let own = Private::try_launch_in(folder, describe).map_err(cannot)?;

@@ -1,4 +1,4 @@
-//! What the system says: the machine, CPU time and memory of processes, who listens on a port.
+//! Facts from the system: the machine, CPU time and memory of processes, listeners on ports.
 
 use crate::{delay, timer};
 use serde::Serialize;

@@ -12,23 +12,23 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Mode {
-    /// What a waiter does.
+    /// The behaviour of a waiter.
     pub way: Way,
     /// How often it asks, if it polls.
     pub schedule: Option<Schedule>,
 }
 
-/// What a waiter does until it has the lock.
+/// How a waiter waits for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It has a place in the line, and is told when its turn has come.
+    /// It has a place in the line, and is notified when its turn has come.
     Listen,
     /// As above, and all clients of a process share one connection and one place in the store's
     /// line.
     ListenShared,
     /// As above, and a process hands the lock on to its own waiters, 64 times or 50 ms at most.
     Handoff,
-    /// It has no place: all waiters are told that the lock is free, and the fastest gets it.
+    /// It has no place: all waiters are notified when the lock is free, and the fastest gets it.
     ListenUnfair,
     /// It has a place in the line, and asks whether its turn has come.
     Poll,
@@ -122,7 +122,7 @@ impl Mode {
         }
     }
 
-    /// What the store really does, for people.
+    /// The store's actual behaviour, for people.
     pub(crate) fn label(self) -> String {
         let pauses = self.schedule.map_or(String::new(), |schedule| format!(" {schedule}"));
         match self.way {

@@ -1,10 +1,10 @@
-//! Plans: what is measured, and how often. Presets are plans with a name.
+//! Plans: what to measure, and how often. Presets are named plans.
 
 use crate::cell::{Cell, Scenario};
 use crate::mode::Mode;
 use std::time::Duration;
 
-/// What is measured.
+/// A plan of measurements.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The title of the report.
@@ -22,7 +22,7 @@ pub struct Plan {
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it asks, in a line.
+    /// The question that it answers, in one line.
     pub about: &'static str,
     /// How many minutes it takes, about.
     pub minutes: u32,

@@ -1,4 +1,4 @@
-//! A run: opens what is needed, measures every cell in turns, and collects what came of it.
+//! A run: opens the stores, measures every cell in turns, and collects the results.
 
 use crate::cell::{Cell, Scenario};
 use crate::contend::{self, Job};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
-/// What a run needs of the program that it is in.
+/// The parts of the host program that a run uses.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The command line of a worker: a process that calls [`work`](crate::work).
@@ -36,9 +36,9 @@ pub struct Progress {
     pub done: usize,
     /// All rounds.
     pub all: usize,
-    /// The time that the rest will take, by what the rounds took so far.
+    /// The estimated remaining time, from the rounds so far.
     pub left: Duration,
-    /// What is being done.
+    /// The current activity.
     pub what: String,
 }
 
@@ -48,7 +48,7 @@ const GATHER: Duration = Duration::from_millis(30);
 const WARM_UP: Duration = Duration::from_secs(2);
 /// A burst that is not over by then is cut off.
 const BURST: Duration = Duration::from_secs(60);
-/// What a round costs beside its own time, before that has been measured.
+/// The assumed overhead of a round, before it has been measured.
 const BESIDE: f64 = 0.3;
 
 /// Measures a plan. Servers are started and stopped on the way.
@@ -120,7 +120,7 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
         }
     }
     report.finish(rows.into_iter().map(|(row, _)| row).collect());
-    // What may still go on in it is not waited for.
+    // Work that may still be in progress there is not awaited.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(report)
 }
@@ -252,7 +252,7 @@ async fn measure(
     Ok(Round::new(cell, time, start, outcomes, &used))
 }
 
-/// What each worker has to do.
+/// The orders of all workers.
 fn jobs(job: &Job, processes: usize) -> Vec<Job> {
     let part = |process: usize| process * job.clients / processes;
     (0..processes)
@@ -272,7 +272,7 @@ async fn places(url: &str, name: &str, at: u64, limit: Duration) -> Option<usize
     Some(info.holders.len() + info.waiters.len())
 }
 
-/// What the servers use between the start and the end. (Of a burst the end is not known.)
+/// The servers' resource usage between the start and the end. (The end of a burst is unknown.)
 async fn usage(target: &Target, job: &Job, start: u64, time: Duration) -> Used {
     let look = || tokio::task::block_in_place(|| target.usage());
     if job.scenario == Scenario::Burst {

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// One figure out of several rounds: the median, and between what the rounds lay.
+/// One figure from several rounds: the median and the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The middle one.
@@ -30,7 +30,7 @@ impl Spread {
     }
 }
 
-/// The longest wait that is told from longer ones: an hour, in nanoseconds.
+/// The longest distinguishable wait: an hour, in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// An empty histogram of nanoseconds, exact to three digits.
@@ -38,7 +38,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds make sense")
 }
 
-/// What the histogram counts, as pairs of value and count.
+/// The histogram's content, as pairs of value and count.
 pub(crate) fn pairs(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     let recorded = histogram.iter_recorded();
     recorded.map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
@@ -77,10 +77,10 @@ pub(crate) struct Turn(
 /// Not granted until the round ended.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What the order of the grants says.
+/// The statistics of the order of grants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Order {
-    /// Times from the beginning of a release until the next one held, while somebody waited.
+    /// Times from the beginning of a release until the next one held, while a client waited.
     pub(crate) gaps: Vec<f64>,
     /// The share of the grants that went ahead of an earlier asker of the same name.
     pub(crate) overtaking: Option<f64>,

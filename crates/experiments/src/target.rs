@@ -22,7 +22,7 @@ pub(crate) struct Target {
     pub(crate) servers: Option<Servers>,
     pub(crate) service: Option<Service>,
     endpoints: Vec<Endpoint>,
-    /// The URL with a delay, and what makes it.
+    /// The URL with a delay, and the links that cause it.
     delayed: HashMap<Duration, (String, Vec<DelayProxy>)>,
 }
 
@@ -35,7 +35,7 @@ struct Endpoint {
     pid: Option<u32>,
 }
 
-/// What one server's process has used.
+/// The resource usage of one server's process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfProcess {
     /// CPU time, in nanoseconds.
@@ -45,7 +45,7 @@ pub(crate) struct OfProcess {
     pub(crate) sockets: u64,
 }
 
-/// What the servers have used until now.
+/// The resource usage of the servers so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) counts: Counts,
@@ -97,7 +97,7 @@ impl Target {
         cell.mode.url(&self.delayed[&cell.delay].0)
     }
 
-    /// Whether the store can do what the cell asks; or why not.
+    /// Whether the store supports the cell, or why not.
     pub(crate) async fn check(&mut self, cell: &Cell) -> Result<()> {
         cell.check()?;
         let is_memory = self.url.starts_with("memory:");
@@ -126,7 +126,7 @@ impl Target {
         Ok(())
     }
 
-    /// What its servers have used until now.
+    /// The resource usage of its servers so far.
     pub(crate) fn usage(&self) -> Usage {
         let counts = self.endpoints.iter().map(|at| counters::read(&at.scheme, &at.address));
         let processes = self.endpoints.iter().filter_map(|endpoint| {
@@ -141,7 +141,7 @@ impl Target {
         }
     }
 
-    /// What there is to say about where it runs.
+    /// A remark about where it runs.
     pub(crate) fn about(&self) -> String {
         let version = self.servers.as_ref().map(|servers| servers.version.clone());
         let here = self.endpoints.iter().filter(|endpoint| endpoint.pid.is_some()).count();
@@ -153,7 +153,7 @@ impl Target {
         }
     }
 
-    /// The addresses of its servers, with what they speak.
+    /// The addresses of its servers, with their protocols.
     pub(crate) fn leader(&self) -> Option<usize> {
         self.endpoints.iter().position(|at| counters::leads(&at.scheme, &at.address))
     }
@@ -197,7 +197,7 @@ fn endpoints(url: &str, pids: &[u32]) -> Vec<Endpoint> {
         .collect()
 }
 
-/// The URL without what may be secret in it.
+/// The URL without its secrets.
 pub(crate) fn shown(url: &str) -> String {
     let one = |url: &str| {
         let url = url.split('?').next().unwrap_or("");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-/// What a worker is told first.
+/// The first message to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Compete with others.
@@ -24,7 +24,7 @@ pub(crate) enum Order {
     Hold { url: String, name: String, lease: Duration, mode: Mode },
 }
 
-/// What it answers.
+/// The answer of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Ready,
@@ -133,7 +133,7 @@ impl Worker {
         self.tell(&start.to_string()).await
     }
 
-    /// What came of it.
+    /// The result of a worker.
     pub(crate) async fn outcome(&mut self) -> Result<Outcome> {
         match self.answer().await? {
             Answer::Done(outcome) => Ok(outcome),

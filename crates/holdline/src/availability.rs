@@ -1,7 +1,7 @@
-//! Whether a store answers: what the waiting of a client depends on during an outage.
+//! The availability of a store, on which a client's waiting depends during an outage.
 //!
-//! Every call of a client reports here how it ended. A store that has answered once is worth
-//! waiting for; one that never did may not exist.
+//! Every call of a client reports its outcome here. A store that has answered once is worth waiting
+//! for; one that never has may not exist.
 
 use crate::clock;
 use crate::error::Result;
@@ -9,17 +9,17 @@ use holdline_kernel::Time;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How the calls to one store have gone lately.
+/// The recent outcomes of calls to one store.
 #[derive(Debug, Default)]
 pub(crate) struct Availability {
     reached: AtomicBool,
-    /// When the first call failed of those since the last answer; 0 if the last one was answered.
+    /// When calls began to fail; 0 if the last one was answered.
     away_since: AtomicU64,
 }
 
 impl Availability {
-    /// Takes note of how a call ended. An error that no retry helps is an answer, too, but not one
-    /// that is worth waiting for again: it may be another server than was meant.
+    /// Records the outcome of a call. A permanent error counts as an answer, but not as one worth
+    /// waiting for: it may come from the wrong server.
     pub(crate) fn note<T>(&self, address: impl FnOnce() -> String, outcome: Option<&Result<T>>) {
         match outcome {
             Some(Ok(_)) => {
@@ -58,7 +58,7 @@ impl Availability {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// How long the store has not answered, if the last call to it failed.
+    /// How long the store has not answered; `None` if the last call succeeded.
     pub(crate) fn away_for(&self) -> Option<Duration> {
         let since = Time(self.away_since.load(Ordering::Relaxed));
         (since != Time(0)).then(|| since.until(clock::now()))

@@ -1,8 +1,8 @@
-//! The same locks without async: for threads, scripts and tests.
+//! The blocking API: the same locks without async, for threads, scripts and tests.
 //!
-//! Every call is the async one, driven to its end on the calling thread by a runtime that this
-//! module keeps; the documentation of the async method holds word for word, but for cancellation.
-//! Inside an async task use the async API: blocking there panics, as it would stop the executor.
+//! Every call drives the async method to completion on the calling thread, with a runtime that this
+//! module owns. The async method's documentation applies, except for cancellation. Inside an async
+//! task use the async API: blocking there panics, because it would stop the executor.
 //!
 //! ```
 //! use holdline::blocking;
@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The runtime that serves the connections, with a thread of its own.
+/// The runtime that serves connections, on a thread of its own.
 fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     let name = "holdline-blocking";
@@ -45,7 +45,7 @@ fn runtime() -> Result<&'static Runtime> {
     })
 }
 
-/// Drives a future to its end on this thread.
+/// Drives a future to completion on this thread.
 fn wait<F: Future>(future: F) -> F::Output {
     runtime().expect("opening a store makes it").block_on(future)
 }
@@ -61,7 +61,7 @@ pub fn open(url: &str) -> Result<Client> {
     Ok(Client(wait(crate::open(url))?))
 }
 
-/// Opens a store by its parts, as [`ConnectOptions::open`] does.
+/// Opens a store by its connection options, as [`ConnectOptions::open`] does.
 ///
 /// # Errors
 ///
@@ -71,20 +71,20 @@ pub fn connect(options: &ConnectOptions) -> Result<Client> {
     Ok(Client(wait(options.open())?))
 }
 
-/// Installs what locks in a database need. See [`schema::install`](crate::schema::install).
+/// Installs the tables and functions that locks in a database need. See
+/// [`schema::install`](crate::schema::install).
 pub fn install_schema(url: &str) -> Result<()> {
     runtime()?;
     wait(crate::schema::install(url))
 }
 
-/// Removes from a database what no lock needs any more. See
-/// [`schema::sweep`](crate::schema::sweep).
+/// Removes data that no lock needs from a database. See [`schema::sweep`](crate::schema::sweep).
 pub fn sweep(url: &str, idle: Duration) -> Result<u64> {
     runtime()?;
     wait(crate::schema::sweep(url, idle))
 }
 
-/// Looks at a store, and says what is wrong with it. See
+/// Examines a store, and reports what is wrong with it. See
 /// [`doctor::examine`](crate::doctor::examine()).
 #[cfg(feature = "doctor")]
 pub fn examine(url: &str, wanted: &crate::doctor::Examination) -> Result<crate::doctor::Report> {
@@ -92,21 +92,22 @@ pub fn examine(url: &str, wanted: &crate::doctor::Examination) -> Result<crate::
     wait(crate::doctor::examine(url, wanted))
 }
 
-/// A connection to a store. See [`holdline::Client`](crate::Client).
+/// A client of a store. See [`holdline::Client`](crate::Client).
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);
 
 impl Client {
-    /// The blocking side of an async client.
+    /// Wraps an async client.
     ///
     /// # Panics
     ///
-    /// The first call of a method panics if the system gives no thread; [`open`] gives an error.
+    /// The first call of a method panics if the system cannot start a thread; [`open`] returns an
+    /// error.
     pub fn new(client: crate::Client) -> Self {
         Client(client)
     }
 
-    /// The async client behind this one: for a recipe with options, as in
+    /// The underlying async client, for a recipe with options:
     /// `Mutex::new(holdline::Mutex::new(client.as_async(), "name").lease(time))`.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
@@ -132,7 +133,7 @@ impl Client {
         ReentrantMutex::new(recipes::ReentrantMutex::new(&self.0, name))
     }
 
-    /// The mutexes of these names as one.
+    /// The mutexes of these names, locked together.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
         Multi::new(recipes::Multi::new(&self.0, names))
     }
@@ -142,17 +143,18 @@ impl Client {
         Election::new(recipes::Election::new(&self.0, name))
     }
 
-    /// The holders and waiters of a lock.
+    /// Returns the holders and waiters of a lock. See [`inspect`](crate::Client::inspect).
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         wait(self.0.inspect(name))
     }
 
-    /// The names of locks that somebody holds or waits for.
+    /// Returns the names of the locks in use. See [`list`](crate::Client::list).
     pub fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         wait(self.0.list(prefix))
     }
 
-    /// Takes a lock away from one holder. See [`force_unlock`](crate::Client::force_unlock).
+    /// Takes a lock away from one holder or waiter. See
+    /// [`force_unlock`](crate::Client::force_unlock).
     pub fn force_unlock(
         &self,
         name: impl AsRef<str>,
@@ -162,23 +164,24 @@ impl Client {
         wait(self.0.force_unlock(name, id, reason))
     }
 
-    /// The changes of these locks. See [`changes`](crate::Client::changes).
+    /// Watches locks for changes. See [`changes`](crate::Client::changes).
     pub fn changes(&self, lines: Lines) -> BlockingChanges {
         BlockingChanges(self.0.changes(lines))
     }
 
-    /// Waits until everything dropped has been given up in the store.
+    /// Waits until the store has released every dropped lock. See
+    /// [`settle`](crate::Client::settle).
     pub fn settle(&self) {
         wait(self.0.settle());
     }
 }
 
-/// When to look at locks again. See [`Changes`].
+/// A watch on the changes of locks. See [`Changes`].
 #[derive(Debug)]
 pub struct BlockingChanges(Changes);
 
 impl BlockingChanges {
-    /// Waits until it is time to look again, after `poll` where the store tells of no changes.
+    /// Waits until it is time to look again. See [`Changes::next`].
     pub fn wait(&mut self, poll: Duration) {
         wait(self.0.next(poll));
     }
@@ -190,26 +193,26 @@ one_lock!(BlockingReentrantGuard);
 one_lock!(BlockingLeader);
 
 impl LossNotice {
-    /// [`ended`](LossNotice::ended) for a thread.
+    /// Blocking [`ended`](LossNotice::ended).
     pub fn wait(&self) -> Option<Loss> {
         wait(self.ended())
     }
 }
 
 guard! {
-    /// A held lock. See [`Guard`].
+    /// The guard of a held lock. See [`Guard`].
     BlockingGuard, Guard
 }
 guard! {
-    /// A held write lock. See [`WriteGuard`].
+    /// The guard of a held write lock. See [`WriteGuard`].
     BlockingWriteGuard, WriteGuard
 }
 guard! {
-    /// A held re-entrant mutex. See [`ReentrantGuard`].
+    /// The guard of a held re-entrant mutex. See [`ReentrantGuard`].
     BlockingReentrantGuard, ReentrantGuard
 }
 guard! {
-    /// Several held locks. See [`MultiGuard`].
+    /// The guard of several held locks. See [`MultiGuard`].
     BlockingMultiGuard, MultiGuard
 }
 
@@ -219,17 +222,17 @@ recipe! {
 }
 
 impl Mutex {
-    /// Locks, waiting as long as it takes.
+    /// Acquires the lock, waiting as long as it takes.
     pub fn lock(&self) -> Result<BlockingGuard> {
         wait(self.0.lock()).map(BlockingGuard)
     }
 
-    /// Locks if that needs no wait.
+    /// Acquires the lock if it is free and has no waiters.
     pub fn try_lock(&self) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.try_lock())?.map(BlockingGuard))
     }
 
-    /// Locks, waiting up to `time`.
+    /// Acquires the lock, waiting up to `time`.
     pub fn lock_within(&self, time: Duration) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.lock_within(time))?.map(BlockingGuard))
     }
@@ -241,39 +244,39 @@ recipe! {
 }
 
 impl RwLock {
-    /// Locks for reading, waiting as long as it takes.
+    /// Acquires the read lock, waiting as long as it takes.
     pub fn read(&self) -> Result<BlockingGuard> {
         wait(self.0.read()).map(BlockingGuard)
     }
 
-    /// Locks for reading, waiting up to `time`.
+    /// Acquires the read lock, waiting up to `time`.
     pub fn read_within(&self, time: Duration) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.read_within(time))?.map(BlockingGuard))
     }
 
-    /// Locks for reading if that needs no wait.
+    /// Acquires the read lock if that requires no waiting.
     pub fn try_read(&self) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.try_read())?.map(BlockingGuard))
     }
 
-    /// Locks for writing if that needs no wait.
+    /// Acquires the write lock if that requires no waiting.
     pub fn try_write(&self) -> Result<Option<BlockingWriteGuard>> {
         Ok(wait(self.0.try_write())?.map(BlockingWriteGuard))
     }
 
-    /// Locks for writing, waiting as long as it takes.
+    /// Acquires the write lock, waiting as long as it takes.
     pub fn write(&self) -> Result<BlockingWriteGuard> {
         wait(self.0.write()).map(BlockingWriteGuard)
     }
 
-    /// Locks for writing, waiting up to `time`.
+    /// Acquires the write lock, waiting up to `time`.
     pub fn write_within(&self, time: Duration) -> Result<Option<BlockingWriteGuard>> {
         Ok(wait(self.0.write_within(time))?.map(BlockingWriteGuard))
     }
 }
 
 impl BlockingWriteGuard {
-    /// Becomes a reader without letting another writer in between.
+    /// Downgrades to a read lock without admitting another writer in between.
     #[allow(clippy::result_large_err, reason = "the guard must come back")]
     pub fn downgrade(self) -> Result<BlockingGuard, (Self, Error)> {
         wait(self.0.downgrade()).map(BlockingGuard).map_err(|(guard, error)| (Self(guard), error))
@@ -286,17 +289,17 @@ recipe! {
 }
 
 impl Semaphore {
-    /// Takes `n` permits, waiting as long as it takes.
+    /// Acquires `n` permits, waiting as long as it takes.
     pub fn acquire(&self, n: u32) -> Result<BlockingGuard> {
         wait(self.0.acquire(n)).map(BlockingGuard)
     }
 
-    /// Takes `n` permits if they are free and nobody waits.
+    /// Acquires `n` permits if they are free and there are no waiters.
     pub fn try_acquire(&self, n: u32) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.try_acquire(n))?.map(BlockingGuard))
     }
 
-    /// Takes `n` permits, waiting up to `time`.
+    /// Acquires `n` permits, waiting up to `time`.
     pub fn acquire_within(&self, n: u32, time: Duration) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.acquire_within(n, time))?.map(BlockingGuard))
     }
@@ -308,17 +311,17 @@ recipe! {
 }
 
 impl ReentrantMutex {
-    /// Locks, waiting as long as it takes; at once if `owner` holds it.
+    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it.
     pub fn lock(&self, owner: &Owner) -> Result<BlockingReentrantGuard> {
         wait(self.0.lock(owner)).map(BlockingReentrantGuard)
     }
 
-    /// Locks if that needs no wait.
+    /// Acquires the lock if that requires no waiting.
     pub fn try_lock(&self, owner: &Owner) -> Result<Option<BlockingReentrantGuard>> {
         Ok(wait(self.0.try_lock(owner))?.map(BlockingReentrantGuard))
     }
 
-    /// Locks, waiting up to `time`.
+    /// Acquires the lock, waiting up to `time`.
     pub fn lock_within(
         &self,
         owner: &Owner,
@@ -334,17 +337,17 @@ recipe! {
 }
 
 impl Multi {
-    /// Locks all, waiting as long as it takes.
+    /// Acquires all locks, waiting as long as it takes.
     pub fn lock(&self) -> Result<BlockingMultiGuard> {
         wait(self.0.lock()).map(BlockingMultiGuard)
     }
 
-    /// Locks all if none needs a wait; otherwise none.
+    /// Acquires all locks if none requires waiting; otherwise none.
     pub fn try_lock(&self) -> Result<Option<BlockingMultiGuard>> {
         Ok(wait(self.0.try_lock())?.map(BlockingMultiGuard))
     }
 
-    /// Locks all, waiting up to `time` in all; otherwise none.
+    /// Acquires all locks, waiting up to `time` in total; otherwise none.
     pub fn lock_within(&self, time: Duration) -> Result<Option<BlockingMultiGuard>> {
         Ok(wait(self.0.lock_within(time))?.map(BlockingMultiGuard))
     }
@@ -355,7 +358,7 @@ recipe! {
     Election
 }
 
-/// Being the leader. See [`Leader`](crate::Leader).
+/// The leadership, while held. See [`Leader`](crate::Leader).
 #[derive(Debug)]
 #[must_use = "dropping the leadership at once resigns at once"]
 pub struct BlockingLeader(recipes::Leader);
@@ -364,17 +367,17 @@ may_be_lost!(BlockingLeader, "leadership");
 works!(BlockingLeader, "it leads");
 
 impl Election {
-    /// Stands for election, and waits until elected.
+    /// Campaigns, and waits until elected.
     pub fn campaign(&self, value: impl Into<String>) -> Result<BlockingLeader> {
         wait(self.0.campaign(value)).map(BlockingLeader)
     }
 
-    /// Is elected at once, or not.
+    /// Campaigns without waiting.
     pub fn try_campaign(&self, value: impl Into<String>) -> Result<Option<BlockingLeader>> {
         Ok(wait(self.0.try_campaign(value))?.map(BlockingLeader))
     }
 
-    /// Stands for election for up to `time`.
+    /// Campaigns for up to `time`.
     pub fn campaign_within(
         &self,
         value: impl Into<String>,
@@ -383,23 +386,23 @@ impl Election {
         Ok(wait(self.0.campaign_within(value, time))?.map(BlockingLeader))
     }
 
-    /// A follower of the election's changes.
+    /// Creates an observer of the election.
     pub fn observe(&self) -> BlockingObserver {
         BlockingObserver(self.0.observe())
     }
 
-    /// The present leader, if there is one.
+    /// Returns the current leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leadership>> {
         wait(self.0.leader())
     }
 }
 
-/// A follower of an election's changes. See [`Observer`](crate::Observer).
+/// An observer of an election's changes. See [`Observer`](crate::Observer).
 #[derive(Debug)]
 pub struct BlockingObserver(recipes::Observer);
 
 impl BlockingObserver {
-    /// Sets the poll interval.
+    /// Sets the poll interval, used if the store does not report changes.
     pub fn every(self, every: Duration) -> Self {
         BlockingObserver(self.0.every(every))
     }
@@ -411,7 +414,7 @@ impl BlockingObserver {
 }
 
 impl BlockingLeader {
-    /// Changes the value that others see.
+    /// Changes the published value.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))
     }

@@ -1,4 +1,4 @@
-//! Waiting for the next look at a lock.
+//! Change watching: when to look at a lock again.
 
 use crate::clock;
 use crate::store::{Lines, Store, Subscription};
@@ -6,20 +6,20 @@ use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The changes of a lock, or of all locks with a prefix: when to look again. Made by
+/// A watch on the changes of a lock, or of all locks with a prefix. Created by
 /// [`Client::changes`](crate::Client::changes).
 #[derive(Debug)]
 pub struct Changes {
     store: Arc<dyn Store>,
     lines: Lines,
     subscription: Option<Subscription>,
-    /// When the caller was last told to look.
+    /// When `next` last returned.
     told: Option<Time>,
 }
 
-/// The time after which a look is due although nothing was told, by a store that tells all.
+/// The longest wait if the store reports every change, as a safety net.
 const RECHECK: Duration = Duration::from_secs(5);
-/// The shortest time between two looks that notices ask for.
+/// The shortest time between two looks that notices can cause.
 const GAP: Duration = Duration::from_millis(10);
 
 impl Changes {
@@ -27,13 +27,15 @@ impl Changes {
         Changes { store, lines, subscription: None, told: None }
     }
 
-    /// Waits until it is time to look again: soon after a change where the store tells of changes
-    /// (etcd, ZooKeeper, a file, memory), and after `poll` at the latest; or after 5 s if that is
-    /// longer, where the store also tells of what ends by time (etcd, ZooKeeper).
+    /// Waits until it is time to look again.
     ///
-    /// Look first, and then call this, again and again. The first call subscribes, and asks for one
-    /// more look soon, for what came in between. However many changes there are, looks are due
-    /// 10 ms apart at least.
+    /// If the store reports changes (etcd, ZooKeeper, a file, memory), returns soon after a change;
+    /// otherwise after `poll`, which is also the longest wait. A store that reports expiries too
+    /// (etcd, ZooKeeper) raises the longest wait to 5 s, if `poll` is shorter.
+    ///
+    /// Look first, then call this in a loop. The first call subscribes and returns soon, to catch
+    /// changes that came in between. Returns are at least 10 ms apart, however many changes there
+    /// are.
     ///
     /// # Cancel safety
     ///
@@ -45,7 +47,7 @@ impl Changes {
         if let Some(told) = self.told {
             clock::sleep_until(told.after(GAP.min(poll))).await;
         }
-        // One that begins to listen, or ceases to, is noticed here by what it tells.
+        // A store that begins or ceases to listen reports a change, so the loop sees it here.
         let limit = if subscription.tells_all() { RECHECK.max(poll) } else { poll };
         let _ = clock::within(began.after(limit), subscription.changed()).await;
         self.told = Some(clock::now());

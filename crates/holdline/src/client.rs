@@ -1,4 +1,4 @@
-//! A store together with what a process needs around it.
+//! The client: a store, and the state that a process shares around it.
 
 use crate::changes::Changes;
 use crate::clock;
@@ -21,10 +21,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tracing::Instrument;
 
-/// A connection to a store, from which locks are made. Cheap to clone; all clones, and all locks
-/// made from them, share the queue inside the process.
+/// A client of a store, from which locks are made. Cheap to clone. All clones, and all locks made
+/// from them, share one local queue for each name.
 ///
-/// Made by [`open`](crate::open()) from a URL, or by [`Client::new`] from a store.
+/// Created by [`open`](crate::open()) from a URL, or by [`Client::new`] from a store.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -35,7 +35,7 @@ pub struct Client {
 /// The shortest interval of [`Client::inspect_until`] during an outage of the store.
 const OUTAGE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What one owner of re-entrant locks holds by one name.
+/// A slot for the guard of one re-entrant owner and one name.
 pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
 
 struct Inner {
@@ -44,19 +44,20 @@ struct Inner {
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
 
-/// A lock as it is now: its holders and waiters.
+/// The current state of a lock: its holders and waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// Its name.
+    /// The lock's name.
     pub name: Name,
-    /// How much weight is admitted at once (1 for a mutex); 0 if nobody uses it.
+    /// The total weight that can hold the lock at once (1 for a mutex); 0 if the lock is not in
+    /// use.
     pub capacity: u32,
-    /// Its holders, in the order in which they were admitted.
+    /// The holders, in the order in which they were admitted.
     pub holders: Vec<Participant>,
-    /// Its waiters, next first.
+    /// The waiters, next first.
     pub waiters: Vec<Participant>,
-    /// Places that were removed by force in the last minute, oldest first: the last few of them.
+    /// The most recent places removed by force within the last minute, oldest first.
     pub evictions: Vec<Evicted>,
 }
 
@@ -64,20 +65,20 @@ pub struct LockInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// What to call it when breaking its lock.
+    /// The ticket's id, for [`Client::force_unlock`].
     pub id: TicketId,
-    /// Its fencing token, if it holds; the token that it will get, if it waits.
+    /// The fencing token of a holder, or the token that a waiter will get.
     pub token: u64,
-    /// How much of the capacity it takes.
+    /// The share of the capacity that it takes.
     pub weight: u32,
-    /// How long until it lapses, unless it is heard of.
+    /// The time until its lease expires, unless it is renewed.
     pub expires_in: Duration,
-    /// What it says about itself.
+    /// The participant's own description of itself.
     pub note: OwnerInfo,
 }
 
 impl Client {
-    /// A client of this store.
+    /// Creates a client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.on_loss_hint(Arc::new(renewer::verify));
         let handles = Arc::new(StoreHandles::new(store));
@@ -85,29 +86,31 @@ impl Client {
         Client { inner: Arc::new(inner), bounds: Bounds::default(), named_metrics: false }
     }
 
-    /// The same client, with another bound for calls that do not wait for a lock:
+    /// Sets the time limit of calls that do not wait for a lock. Default: 1.8 s.
+    ///
     /// [`try_lock`](crate::Mutex::try_lock), [`inspect`](Client::inspect), [`list`](Client::list)
     /// and [`force_unlock`](Client::force_unlock) end within this time, retries included, with an
-    /// error if the store has not answered by then. Default: 1.8 s.
+    /// error if the store has not answered by then.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.bounds.response_timeout = timeout;
         self
     }
 
-    /// The same client, with a bound for outages. A store that has answered this client once and
-    /// then falls silent is waited for: acquisitions keep asking, with growing pauses, until the
-    /// store is back or their own limit is over, take their places again, and observers go on.
-    /// After an outage of this length they end with an error of kind
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: no bound.
+    /// Sets how long an outage of the store is waited out. Default: without limit.
     ///
-    /// A store that has *never* answered is reported after a few tries, whatever the bound.
+    /// If a store that has answered this client once stops answering, acquisitions keep retrying,
+    /// with growing pauses, until the store is back or their own time limit passes; then they take
+    /// their places in the queue again. Observers keep retrying too. After an outage of this length
+    /// they all fail with an error of kind [`Unavailable`](ErrorKind::Unavailable).
+    ///
+    /// A store that has *never* answered is reported after a few attempts, whatever the limit.
     pub fn outage(mut self, bound: Duration) -> Self {
         self.bounds.outage = bound;
         self
     }
 
-    /// The same client, with the locks' names as the label `name` of their metrics. Only for few
-    /// names: a series is kept for each.
+    /// Adds the lock's name to its metrics, as the label `name`. Use it only with few names: every
+    /// name is a time series of its own.
     pub fn named_metrics(mut self) -> Self {
         self.named_metrics = true;
         self
@@ -118,13 +121,14 @@ impl Client {
         LockMetrics::new(&self.inner.handles.metrics, recipe, name)
     }
 
-    /// How long the store has not answered; `None` while it does.
+    /// How long the store has been unavailable; `None` if it answered the last call.
     pub fn unavailable_for(&self) -> Option<Duration> {
         self.inner.handles.availability.away_for()
     }
 
-    /// Whether the store has ever answered this client, or a clone of it. One that never did may
-    /// not exist, or not be a store: acquisitions give it up after a few tries.
+    /// Whether the store has ever answered this client, or a clone of it. A store that never has
+    /// may not exist, or may not be a store at all; acquisitions give up on it after a few
+    /// attempts.
     pub fn has_answered(&self) -> bool {
         self.inner.handles.availability.has_answered()
     }
@@ -138,14 +142,14 @@ impl Client {
         self.bounds
     }
 
-    /// Whether what is waiting goes on in spite of a failed call.
+    /// Whether a wait continues in spite of a failed call.
     fn outlasts(&self) -> bool {
         let availability = &self.inner.handles.availability;
         let away = availability.away_for().unwrap_or_default();
         availability.has_answered() && away < self.bounds.outage
     }
 
-    /// The answer to a call that does not wait for a lock, or an error in time.
+    /// Awaits a call that does not wait for a lock, within the response timeout.
     async fn answer<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let timeout = self.bounds.response_timeout;
         let outcome = clock::within(clock::now().after(timeout), call).await;
@@ -164,7 +168,7 @@ impl Client {
         &self.inner.handles.store
     }
 
-    /// What the store promises.
+    /// The store's capabilities.
     pub fn capabilities(&self) -> Capabilities {
         self.store().capabilities()
     }
@@ -174,12 +178,12 @@ impl Client {
         self.store().address()
     }
 
-    /// The holders and waiters of a lock; none if nobody uses it.
+    /// Returns the holders and waiters of a lock; none if the lock is not in use.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](ErrorKind::Invalid) for an invalid name. Other kinds mean that the store did not
-    /// give the answer within the [`response_timeout`](Client::response_timeout).
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid name. Other kinds mean that the store gave no
+    /// answer within the [`response_timeout`](Client::response_timeout).
     ///
     /// # Cancel safety
     ///
@@ -205,9 +209,11 @@ impl Client {
         Ok(LockInfo { name, capacity, holders, waiters, evictions })
     }
 
-    /// The changes of these locks: when to look at them again, by [`inspect`](Client::inspect) or
-    /// [`list`](Client::list). No store sends a message more for those who lock, and those that
-    /// could tell only at such a price (Redis, PostgreSQL, MySQL, a quorum) are polled.
+    /// Watches locks for changes: [`Changes::next`] says when to call [`inspect`](Client::inspect)
+    /// or [`list`](Client::list) again.
+    ///
+    /// Watching costs the users of the locks nothing: no store sends an extra message for it.
+    /// Stores that could not notify without one (Redis, PostgreSQL, MySQL, a quorum) are polled.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -225,9 +231,8 @@ impl Client {
         Changes::new(Arc::clone(self.store()), lines)
     }
 
-    /// Inspects a lock whenever it has changed, or at intervals where the store tells of no
-    /// changes, until `found` returns what the caller looks for. An outage of the store is ridden
-    /// out, for as long as the bound allows.
+    /// Inspects a lock after each change, or at intervals if the store does not report changes,
+    /// until `found` returns a value. Waits out an outage of the store, up to the client's limit.
     pub(crate) async fn inspect_until<T>(
         &self,
         name: &str,
@@ -251,8 +256,8 @@ impl Client {
         }
     }
 
-    /// The names, beginning with `prefix`, of locks that somebody holds or waits for: `""` for all.
-    /// Errors as [`inspect`](Client::inspect).
+    /// Returns the names of the locks in use (held or waited for) that begin with `prefix`; `""`
+    /// for all. Errors as [`inspect`](Client::inspect).
     ///
     /// # Cancel safety
     ///
@@ -261,14 +266,16 @@ impl Client {
         self.answer(self.store().list(prefix)).await
     }
 
-    /// Takes a lock away from one holder (or waiter), named by the id that
-    /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
+    /// Takes a lock away from one holder or waiter. The participant is named by the id that
+    /// [`inspect`](Client::inspect) returns, so that no other is ever removed by accident.
     ///
-    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and
-    /// for which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher
-    /// than the victim's and no higher than the next holder's: present it to whatever the lock
-    /// guards, and the victim is fenced even before the next holder comes. `None` means that nobody
-    /// stands there by that id any more.
+    /// The guard of the removed holder reports the loss, at its next renewal at the latest, with
+    /// the host and process that broke the lock and the `reason`: see
+    /// [`Loss::Broken`](crate::Loss::Broken).
+    ///
+    /// Returns a token that is higher than the removed holder's and no higher than the next
+    /// holder's. Present it to the guarded resource to fence off the removed holder even before the
+    /// next one comes. Returns `None` if no participant has that id any more.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -287,11 +294,12 @@ impl Client {
     /// # Errors
     ///
     /// As [`inspect`](Client::inspect), and [`Invalid`](ErrorKind::Invalid) if the reason is too
-    /// long. After an error of another kind the lock may have been broken: ask again.
+    /// long. After an error of any other kind the lock may or may not have been broken: inspect it
+    /// again.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lock broken or not.
+    /// If the future is dropped, the lock may or may not have been broken.
     pub async fn force_unlock(
         &self,
         name: impl AsRef<str>,
@@ -307,9 +315,9 @@ impl Client {
         Ok(token.map(|seq| seq.0))
     }
 
-    /// Waits until every lock of this client that was dropped, and every acquisition that was
-    /// abandoned, has really been given up in the store, or, if the store could not be asked, until
-    /// its lease is over. Of use before a process ends.
+    /// Waits until the store has released every dropped lock and abandoned acquisition of this
+    /// client or, if the store cannot be reached, until their leases are over. Call it before a
+    /// process exits.
     ///
     /// # Cancel safety
     ///
@@ -318,19 +326,19 @@ impl Client {
         self.inner.handles.undone.none_left().await;
     }
 
-    /// The number of places that are still to be given up.
+    /// The number of places that are still to be released.
     #[cfg(feature = "testing")]
     pub(crate) fn undone(&self) -> usize {
         self.inner.handles.undone.places()
     }
 
-    /// The one way to acquire, which every recipe takes.
+    /// Acquires a lock: the one path, which every recipe takes.
     pub(crate) async fn acquire(
         &self,
         request: AcquireRequest,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
-        // Nobody gets a lock that could not be renewed, or given up.
+        // A lock must not be granted if it could not be renewed or released.
         renewer::start()?;
         let waiting = Waiting::new(&request.metrics, clock::now());
         let span =
@@ -347,10 +355,10 @@ impl Client {
         guard.instrument(span).await
     }
 
-    /// The entry of this owner and name, and nobody else's.
+    /// The slot of this owner and name.
     pub(crate) fn reentry(&self, name: &Name, owner: u128) -> Reentry {
         let mut map = self.inner.reentries.lock();
-        // Entries that nobody uses any more go before new ones come.
+        // Unused entries are removed before new ones are added.
         if map.len() >= 64 && map.len().is_power_of_two() {
             map.retain(|_, entry| Arc::strong_count(entry) > 1 || in_use(entry));
         }

@@ -1,7 +1,7 @@
-//! The clocks, of which `holdline-base` is the home.
+//! The clocks, re-exported from `holdline-base`.
 //!
-//! Leases are measured by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on
-//! while the machine is suspended, so a laptop that was suspended past its lease knows so when it
+//! Leases are measured by the boot-time clock. Unlike [`std::time::Instant`] on Linux, it keeps
+//! running while the machine is suspended, so a laptop that slept past a lease knows so when it
 //! resumes. The wall clock only stamps fencing tokens and messages; no decision compares the wall
 //! clocks of two machines.
 

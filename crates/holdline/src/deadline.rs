@@ -1,11 +1,11 @@
-//! The deadline of a held lock: renewals put it off, and every look says whether it has passed.
-//! Once a look has said so it stays passed, also for a renewal that was in time, and whose thread
-//! was stopped between looking at the clock and putting the deadline off.
+//! The deadline of a held lock. Renewals extend it, and every check says whether it has passed.
+//! Once a check has found it passed, it stays passed, even for a renewal that was in time but whose
+//! thread was paused between reading the clock and extending the deadline.
 
 use holdline_kernel::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A time, of which the lowest bit, a nanosecond, says that it was seen to have passed.
+/// An instant whose lowest bit (one nanosecond) says that it was found passed.
 #[derive(Debug)]
 pub(crate) struct Deadline(AtomicU64);
 
@@ -20,7 +20,7 @@ impl Deadline {
         Time(self.0.load(Ordering::Acquire) & !PASSED)
     }
 
-    /// Whether it has passed, now or at an earlier look.
+    /// Whether the deadline has passed, now or at an earlier check.
     pub(crate) fn has_passed(&self, now: Time) -> bool {
         let mut until = self.0.load(Ordering::Acquire);
         loop {
@@ -38,8 +38,8 @@ impl Deadline {
         }
     }
 
-    /// Puts it off from one time to another, unless it was seen to have passed or is another by
-    /// now. Returns whether it did.
+    /// Extends the deadline from one instant to another, unless it was found passed or was changed
+    /// meanwhile. Returns whether it was extended.
     pub(crate) fn put_off(&self, from: Time, to: Time) -> bool {
         let (from, to) = (from.0 & !PASSED, to.0 & !PASSED);
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -54,7 +54,7 @@ mod tests {
     fn a_deadline_that_was_seen_to_have_passed_is_not_put_off() {
         let deadline = Deadline::new(Time(100));
         assert!(!deadline.has_passed(Time(99)) && deadline.put_off(Time(100), Time(200)));
-        // A renewal has looked at the clock in time, and is stopped.
+        // A renewal has read the clock in time, and is paused here.
         assert!(deadline.has_passed(Time(200)));
         assert!(!deadline.put_off(Time(200), Time(300)));
         assert!(deadline.has_passed(Time(0)) && deadline.until() == Time(200));

@@ -1,7 +1,7 @@
-//! Looking at a store before it is relied on: whether its servers are set up such that locks in it
-//! are safe, and what to change if they are not. See [`examine`].
+//! The doctor: checks whether a store's servers are configured so that locks in it are safe, and
+//! says what to change if they are not. See [`examine`].
 //!
-//! The guides of the stores say what each finding is about.
+//! The stores' guides explain each finding.
 
 use crate::client::Client;
 use crate::clock;
@@ -14,25 +14,25 @@ use std::time::Duration;
 
 mod quorum;
 
-/// The name of the lock that [`examine`] takes for a moment.
+/// The name of the lock that [`examine`] takes briefly.
 pub const LOCK: &str = "holdline-doctor";
 
 /// The most round trips that are measured.
 pub const MOST_ROUND_TRIPS: u32 = 1000;
-/// All of them together take no longer than about this.
+/// The approximate time limit of all measured round trips together.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long the lock is asked for.
+/// The time limit for acquiring the lock.
 const LOCK_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a store is examined for.
+/// The options of an examination.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Examination {
-    /// The lease that locks will have: what is slow or short is measured against it.
+    /// The lease that locks will have; latencies and limits are judged against it.
     pub lease: Duration,
-    /// How many round trips are measured, [`MOST_ROUND_TRIPS`] at most.
+    /// How many round trips to measure, at most [`MOST_ROUND_TRIPS`].
     pub round_trips: u32,
-    /// Whether a lock is taken and released.
+    /// Whether to take and release a lock.
     pub lock: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for Examination {
     }
 }
 
-/// What was found.
+/// The report of an examination.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -51,7 +51,7 @@ pub struct Report {
     pub address: String,
     /// The findings: about each server in turn, then about the store as a whole.
     pub findings: Vec<Finding>,
-    /// Whether the store could be opened, and answered.
+    /// Whether the store was opened and answered.
     pub answers: bool,
 }
 
@@ -62,29 +62,30 @@ impl Report {
     }
 }
 
-/// Looks at the store at this URL, and at each server that the URL names or that those name, and
-/// says what is wrong with it. An empty URL is the default store, as for [`crate::open`].
+/// Examines the store at this URL, each server named in the URL, and each server that those name in
+/// turn. Reports what is wrong with them. An empty URL is the default store, as for
+/// [`crate::open`].
 ///
-/// Nothing is written, unless [`Examination::lock`] asks for it: then one mutex, [`LOCK`], is taken
-/// and released once. A file that is not there is not made, and tables are not installed.
+/// Nothing is written unless [`Examination::lock`] is set: then one mutex, [`LOCK`], is taken and
+/// released once. A missing file is not created, and tables are not installed.
 ///
-/// Each question has the store's own time limit, and the number of questions is bounded by that of
-/// the servers.
+/// Each request has the store's own time limit, and the number of requests is bounded by the number
+/// of servers.
 ///
 /// # Errors
 ///
-/// Of kind [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid,
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if this build has no such store. A store that
-/// cannot be reached is no error, but a finding.
+/// [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid,
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if this build lacks the store. An unreachable
+/// store is not an error but a finding.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes what was opened, and releases the lock.
+/// Dropping the future closes everything it has opened, and releases the lock.
 pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
     let url = match url {
         #[cfg(feature = "sqlite")]
         "" => format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()),
-        // Without that store an empty one has no scheme, as opening it says.
+        // Without that store an empty URL has no scheme, which opening it reports.
         url => without_install(url),
     };
     let mut findings = Findings::default();
@@ -102,7 +103,7 @@ pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
     Ok(report)
 }
 
-/// The same URL without the option that would have tables installed.
+/// The same URL without the option that installs tables.
 fn without_install(url: &str) -> String {
     let Some((before, options)) = url.split_once('?') else { return url.to_owned() };
     let kept: Vec<&str> =
@@ -110,7 +111,7 @@ fn without_install(url: &str) -> String {
     if kept.is_empty() { before.to_owned() } else { format!("{before}?{}", kept.join("&")) }
 }
 
-/// Looks at the servers of a store that is no quorum. Returns whether there is something to open.
+/// Examines the servers of a store other than a quorum. Returns whether there is a store to open.
 #[allow(clippy::unused_async, unused_variables, reason = "stores across a network are asked")]
 async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
     let Some((scheme, rest)) = url.split_once(':') else {
@@ -139,13 +140,12 @@ async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
         "mysql" => crate::stores::mysql::examine(rest, findings).await.map(|()| true),
         #[cfg(feature = "postgres")]
         "postgres" => crate::stores::postgres::examine(rest, findings).await.map(|()| true),
-        // The error says what is wrong with it.
+        // The error says what is wrong with the URL.
         _ => open::open(url).await.map(|_| true),
     }
 }
 
-/// Opens the store, measures how fast it answers, and takes a lock in it. Returns whether it
-/// answered.
+/// Opens the store, measures its latency, and takes a lock in it. Returns whether it answered.
 async fn whole(
     url: &str,
     wanted: &Examination,
@@ -155,7 +155,7 @@ async fn whole(
     let client = match open::open(url).await {
         Ok(client) => client,
         Err(error) => {
-            // Not twice what was said of its only server.
+            // Do not repeat a finding about its only server.
             if !findings.list.iter().any(|finding| finding.found == format!("{error:#}")) {
                 findings.error("open", &error);
             }
@@ -174,7 +174,7 @@ async fn whole(
     true
 }
 
-/// Whether the store has leases of this length.
+/// Checks that the store accepts leases of this length.
 fn lease(client: &Client, lease: Duration, findings: &mut Findings) {
     let can = client.capabilities();
     if lease < can.lease_min || lease > can.lease_max {
@@ -188,8 +188,8 @@ fn lease(client: &Client, lease: Duration, findings: &mut Findings) {
     }
 }
 
-/// Round trips against the lease: a holder renews three times in it, and stops a twentieth of it
-/// before its end.
+/// Compares round trips with the lease: a holder renews three times within a lease, and stops a
+/// twentieth of it before its end.
 async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings) -> Result<()> {
     client.inspect(LOCK).await?; // connects
     let mut times = round_trips(client, wanted.round_trips, MEASURE).await?;
@@ -208,11 +208,11 @@ async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings)
     let lease = wanted.lease;
     if middle > lease / 4 {
         let advice =
-            format!("use a lease of {:?} or more, or a store that is nearer", at_least(tail));
+            format!("use a lease of {:?} or more, or a store that is closer", at_least(tail));
         findings.problem("latency", found, advice);
     } else if tail > lease / 20 {
         let advice = format!(
-            "a renewal may come too late; use a lease of {:?} or more, or find out what is slow",
+            "a renewal may come too late; use a lease of {:?} or more, or find out why it is slow",
             at_least(tail)
         );
         findings.warning("latency", found, advice);
@@ -222,12 +222,12 @@ async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings)
     Ok(())
 }
 
-/// The shortest lease of whole seconds for answers that take so long.
+/// The shortest lease, in whole seconds, that suits this response time.
 fn at_least(answer: Duration) -> Duration {
     Duration::from_secs((answer * 20).as_secs() + 1)
 }
 
-/// How long each of so many questions took, as far as the time allows.
+/// Measures `count` requests, or as many as the time limit allows.
 async fn round_trips(client: &Client, count: u32, limit: Duration) -> Result<Vec<Duration>> {
     let end = clock::now().after(limit);
     let mut times = Vec::new();
@@ -250,7 +250,7 @@ async fn lock(client: &Client, lease: Duration, findings: &mut Findings) {
     let guard = match mutex.lock_within(LOCK_WITHIN).await {
         Ok(Some(guard)) => guard,
         Ok(None) => {
-            let found = format!("\"{LOCK}\" is held by somebody else, so it was not taken");
+            let found = format!("\"{LOCK}\" is held by another client, so it was not taken");
             findings.advice("lock", found, "try again, or see `holdline status`");
             return;
         }

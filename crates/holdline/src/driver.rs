@@ -1,8 +1,8 @@
-//! The driver: the only place where an acquisition, a store, a timer and cancellation meet.
+//! The driver: runs one acquisition against a store, with its timers and its cancellation.
 //!
-//! The acquisition decides ([`holdline_kernel::Acquisition`]), the store is asked, and this loop
-//! carries messages between them. Whatever becomes of the future, no place is left behind: from
-//! before the first request until the grant, a small guard stands ready to hand the ticket to the
+//! The acquisition decides ([`holdline_kernel::Acquisition`]), the store executes, and this loop
+//! carries messages between them. Whatever happens to the future, no place is left behind: from
+//! before the first request until the grant, a cancel guard is ready to hand the ticket to the
 //! renewer, which leaves the line in the background.
 
 use crate::clock::{self, within};
@@ -17,11 +17,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The shortest interval at which an acquisition that waits for room looks whether the store is
-/// away.
+/// The shortest interval at which an acquisition that waits for room checks for an outage.
 const ROOM_CHECK: Duration = Duration::from_millis(50);
 
-/// Acquires, or says that it was not to be had in the time given.
+/// Acquires a lock; `None` if that was not possible in the given time.
 ///
 /// # Cancel safety
 ///
@@ -37,7 +36,7 @@ pub(crate) async fn acquire(
     let mut action = acquisition.restart();
     let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
-    // A request about this ticket was not answered: it may come late, and take a place.
+    // A request for this ticket got no answer: it may arrive late, and take a place.
     let (mut doubtful, mut last_error) = (false, None);
     let (mut told_to_wait, mut silences) = (false, 0);
     loop {
@@ -50,7 +49,7 @@ pub(crate) async fn acquire(
                 told_to_wait |= matches!(outcome, Some(Ok(Standing::Waiting { .. })));
                 match outcome {
                     Some(Ok(standing)) => {
-                        // Nothing is left of it, and nothing can come.
+                        // The ticket has no place, and no late request can take one.
                         if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
                             on_cancel.id = None;
                         }
@@ -58,7 +57,7 @@ pub(crate) async fn acquire(
                     }
                     Some(Err(error)) if !error.retryable() => return Err(error),
                     failed => {
-                        // What the store itself said says more than that there was no time left.
+                        // The store's own error says more than that the time is up.
                         let error = failed.and_then(Result::err).or(last_error);
                         last_error = Some(error.unwrap_or_else(|| silence(handles, request)));
                         doubtful = true;
@@ -87,7 +86,7 @@ pub(crate) async fn acquire(
                 continue;
             }
             Action::GiveUp => return Ok(None),
-            // Only the last answer is late, to a question that was asked when the time was up.
+            // Only the last answer is late, to a request that was sent as the time ran out.
             Action::Fail if told_to_wait && silences == 1 && clock::now() >= request.limit => {
                 return Ok(None);
             }
@@ -97,7 +96,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Asks the store. `None` if it does not answer in time.
+/// Sends a request to the store. `None` if it times out.
 async fn enter(
     handles: &StoreHandles,
     request: &AcquireRequest,
@@ -111,9 +110,9 @@ async fn enter(
     outcome
 }
 
-/// Waits for room among the places that are still to be given up, and returns whether there was
-/// some before the limit: none if the store is slower than its callers give up. An error if it is
-/// away, for as long as the acquisition would ride out.
+/// Waits for room among the places that are still to be released. Returns whether there was room
+/// before the limit; there is none if the store releases more slowly than callers give up. An error
+/// if an outage of the store exceeds the acquisition's limit.
 async fn room(handles: &StoreHandles, request: &AcquireRequest) -> Result<bool> {
     let availability = &handles.availability;
     loop {
@@ -139,15 +138,15 @@ fn new_acquisition(handles: &StoreHandles, request: &AcquireRequest) -> Acquisit
     if request.renew { acquisition.trusting(request.wait_lease) } else { acquisition }
 }
 
-/// Waits for a notice, for ever if none will come; and says by which place we were admitted, if it
-/// is that.
+/// Waits for a notice, for ever if none will come. Returns our place if the notice proves its
+/// admission.
 async fn notice(
     handles: &StoreHandles,
     request: &AcquireRequest,
     ticket: &Ticket,
     has_place: bool,
 ) -> Option<Seq> {
-    // Where nobody keeps a place, the notice is that the lock may be free.
+    // If the store keeps no places, the notice means that the lock may be free.
     let about = has_place || !handles.store.capabilities().fair_queue;
     let listen = request.mode == WaitMode::Listen && about;
     if listen && let Ok(told) = handles.store.watch(&request.line, ticket.id).await {
@@ -156,7 +155,7 @@ async fn notice(
     pending().await
 }
 
-/// When to stop waiting for one answer. Tied to the lease: a later answer would be of little use.
+/// The time limit of one answer. It follows from the lease: a later answer would be of little use.
 fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
     let one = (request.lease.length / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
     sent.after(one).min(request.limit.max(sent.after(Duration::from_millis(50))))
@@ -171,7 +170,7 @@ fn silence(handles: &StoreHandles, request: &AcquireRequest) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// Hands a ticket whose acquisition came to nothing to the renewer.
+/// Hands the ticket of a failed acquisition to the renewer when it is dropped.
 struct CancelGuard<'a> {
     handles: &'a Arc<StoreHandles>,
     request: &'a AcquireRequest,
@@ -179,7 +178,7 @@ struct CancelGuard<'a> {
 }
 
 impl CancelGuard<'_> {
-    /// The end of an acquisition that came to something: the ticket is the held lock's from now on.
+    /// Ends a successful acquisition: the ticket belongs to the held lock from now on.
     fn granted(&mut self, ticket: Ticket, seq: Seq, timer: LeaseTimer) -> Arc<HeldLock> {
         self.id = None;
         let (handles, note) = (Arc::clone(self.handles), Arc::clone(&self.request.note));

@@ -21,19 +21,20 @@ pub enum ErrorKind {
     Unavailable,
     /// The lock was lost: its lease expired, or it was broken by force. Undo or check the work.
     Lost,
-    /// The outcome of a release is unknown. It is retried in the background, and the lock ends with
-    /// its lease in any case.
+    /// The outcome of a release is unknown. The release is retried in the background; in any case
+    /// the lock ends with its lease.
     Unknown,
     /// The store lacks a capability that this recipe or option needs.
     Unsupported,
-    /// Other clients use this name with another capacity (a mutex here, a semaphore there).
+    /// Other clients use this name with another capacity (say, as a semaphore where this one is a
+    /// mutex).
     Mismatch,
     /// A name, URL, lease or option is invalid.
     Invalid,
-    /// The store refuses to be used: a wrong password, no permission, tables that nobody has
+    /// The store denies access: a wrong password, no permission, tables that have not been
     /// installed, a read-only file system.
     Denied,
-    /// The store contains data that is not this library's, or that it cannot read.
+    /// The store contains data that is not this library's or that the library cannot read.
     Corrupt,
 }
 
@@ -49,13 +50,14 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind. The message says what happened, to what, and what to do.
+    /// Creates an error. The message says what happened, to what, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error(Box::new(Inner { kind, message: message.into(), source: None, loss: None }))
     }
 
-    /// An error with a cause, which must not contain secrets. If the cause is a shortage of file
-    /// descriptors or memory, the message says so, and the kind is [`ErrorKind::Unavailable`].
+    /// Creates an error with a cause, which must not contain secrets. If the cause is a shortage of
+    /// file descriptors or memory, the message says so and the kind becomes
+    /// [`ErrorKind::Unavailable`].
     pub fn because(
         kind: ErrorKind,
         message: impl Into<String>,
@@ -72,7 +74,7 @@ impl Error {
         Error(Box::new(Inner { kind, message, source: Some(source), loss: None }))
     }
 
-    /// An error of kind [`ErrorKind::Lost`]: the lock of this name was lost for this cause.
+    /// An error of kind [`ErrorKind::Lost`] for the lock of this name.
     pub(crate) fn lost(name: &impl fmt::Display, loss: Loss) -> Self {
         let message = format!("lock \"{name}\" was lost: {loss}");
         let mut error = Error::new(ErrorKind::Lost, message);
@@ -95,13 +97,13 @@ impl Error {
         self.kind() == ErrorKind::Lost
     }
 
-    /// The cause of the loss, if this error is about one.
+    /// The cause of the loss, if this error reports one.
     pub fn loss(&self) -> Option<&Loss> {
         self.0.loss.as_ref()
     }
 }
 
-/// An error of the crates that talk to servers, which know nothing of locks.
+/// An error of the client crates, which know nothing about locks.
 impl From<holdline_base::Error> for Error {
     fn from(error: holdline_base::Error) -> Self {
         let (kind, message, cause) = error.into_parts();
@@ -119,8 +121,8 @@ impl From<holdline_base::Error> for Error {
     }
 }
 
-/// The resource that the system is short of, if that is the cause of an error, and what to do about
-/// it. A shortage is retryable: it passes when others release the resource.
+/// The resource that the system is short of, with advice, if a shortage caused the error. A
+/// shortage is retryable: it passes when other processes release the resource.
 fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.find_map(|cause| {
@@ -147,7 +149,7 @@ impl fmt::Display for Error {
             let mut cause = std::error::Error::source(self);
             let mut said = self.0.message.clone();
             while let Some(error) = cause {
-                // Messages often name their cause, and causes that of their own.
+                // Messages often include their cause's message, which may include its own cause's.
                 let text = without_doubles(&error.to_string());
                 if !said.contains(&text) && !text.ends_with(&said) {
                     write!(f, ": {text}")?;
@@ -160,7 +162,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text of a cause, in which a client of a server may say the same twice in a row.
+/// The text of a cause, without a part that a client repeats immediately.
 pub(crate) fn without_doubles(text: &str) -> String {
     let mut parts: Vec<&str> = text.split(": ").collect();
     parts.dedup();
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(format!("{error:#}"), "x failed: no room; make some");
         let error = Error::because(ErrorKind::Denied, "x failed", io::Error::other(inner()));
         assert_eq!(format!("{error:#}"), "x failed: no room");
-        // As SQLite's, whose cause is its own text with a number.
+        // As in SQLite's errors, whose cause is the same text with a number.
         let numbered = Error::because(ErrorKind::Denied, "error 13: no room", inner());
         let error = Error::because(ErrorKind::Denied, "no room", numbered);
         assert_eq!(format!("{error:#}"), "no room");

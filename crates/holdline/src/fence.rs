@@ -1,10 +1,10 @@
-//! The fence: the check of fencing tokens at a guarded resource.
+//! The fence: checks fencing tokens at a guarded resource.
 //!
-//! A lease can expire while its holder is paused in the middle of a step, and no lock can prevent
-//! that; but the guarded resource can refuse a holder once a newer one has come. For that it must
-//! see the token *before the first read*: a token checked with writes only still loses updates,
-//! because an old holder may have read before the new one wrote. So: open with the token, then read
-//! and write with it.
+//! A lease can expire while its holder is paused between two steps, and no lock can prevent that.
+//! But the guarded resource can reject a holder once a newer one has come. For that it must see the
+//! token *before the first read*: if only writes are checked, updates are still lost, because an
+//! old holder may have read before the new one wrote. So open the resource with the token, then
+//! read and write with it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,38 +21,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Ok::<(), holdline::Stale>(())
 /// ```
 ///
-/// For a database table, the same in SQL, as the first statement of the section and again with
-/// every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which must find one
-/// row.
+/// In a database table, do the same in SQL, as the first statement of the critical section and
+/// again with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which
+/// must update one row.
 #[derive(Debug, Default)]
 pub struct Fence(AtomicU64);
 
-/// The error for a refused token: a newer holder has been here.
+/// The error for a stale token: a newer holder has been here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// The token that was refused.
+    /// The rejected token.
     pub token: u64,
     /// The newest token seen.
     pub newest: u64,
 }
 
 impl Fence {
-    /// A fence that has seen this token, for one whose state is stored elsewhere.
+    /// Creates a fence that has already seen `token`, to restore one whose state is stored
+    /// elsewhere.
     pub fn from_newest(token: u64) -> Self {
         Fence(AtomicU64::new(token))
     }
 
-    /// Accepts a token that is not lower than any before it.
+    /// Accepts a token unless a higher one has been accepted before.
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a higher one was accepted before.
+    /// [`Stale`] if a higher token was accepted before.
     pub fn check(&self, token: u64) -> Result<(), Stale> {
         let newest = self.0.fetch_max(token, Ordering::AcqRel);
         if token < newest { Err(Stale { token, newest }) } else { Ok(()) }
     }
 
-    /// The newest token seen; 0 before the first.
+    /// The highest token seen; 0 before the first.
     pub fn newest(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

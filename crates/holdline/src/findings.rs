@@ -1,4 +1,4 @@
-//! Findings: what was seen in a store that matters to its locks, and what to do about it.
+//! Findings: facts about a store that matter to its locks, with advice.
 
 use crate::error::Error;
 use std::fmt;
@@ -10,15 +10,14 @@ pub enum Level {
     Ok,
     /// Worth knowing, or worth changing; locks are as safe as they can be on such a store.
     Advice,
-    /// A failure that is likely enough (a crash, a full memory, a slow disk) costs locks, or keeps
-    /// everybody waiting.
+    /// A likely failure (a crash, full memory, a slow disk) loses locks, or blocks every client.
     Warning,
-    /// Locks cannot be had, or two can hold the same one.
+    /// Locks cannot be acquired, or two clients can hold the same one.
     Problem,
 }
 
 impl Level {
-    /// The word for it: `ok`, `advice`, `warning` or `problem`.
+    /// The level as a word: `ok`, `advice`, `warning` or `problem`.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -35,37 +34,37 @@ impl fmt::Display for Level {
     }
 }
 
-/// One thing that was looked at.
+/// The finding of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
     /// How much it matters.
     pub level: Level,
-    /// The server or file that it is about, without secrets; `None` if about the store as a whole.
+    /// The server or file that it is about, without secrets; `None` for the store as a whole.
     pub server: Option<String>,
-    /// What was looked at: a word such as `persistence`, the same in all versions.
+    /// The check: a word such as `persistence`, the same in all versions.
     pub check: &'static str,
-    /// What was seen.
+    /// The observation.
     pub found: String,
-    /// What to do about it; `None` if nothing is to be done.
+    /// What to do about it; `None` if nothing needs to be done.
     pub advice: Option<String>,
 }
 
-/// How far a clock may be off, in microseconds, before it is worth a word.
+/// The clock difference, in microseconds, above which advice is given.
 #[allow(dead_code, reason = "not all stores have a clock")]
 const CLOCK_OFF: u64 = 1_000_000;
 
-/// The findings about one store, as they are collected.
+/// Collects the findings about one store.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// The server that further findings are about.
     server: Option<String>,
     pub(crate) list: Vec<Finding>,
-    /// How far the servers' clocks are ahead of ours, in microseconds.
+    /// How far each server's clock is ahead of ours, in microseconds.
     pub(crate) clocks: Vec<(String, i64)>,
 }
 
-/// Defines how a finding of each of these levels is added, which comes with advice.
+/// Defines one method per level for findings that come with advice.
 macro_rules! with_advice {
     ($($name:ident $level:ident)*) => {
         $(pub(crate) fn $name(
@@ -83,12 +82,12 @@ macro_rules! with_advice {
 impl Findings {
     with_advice!(advice Advice warning Warning problem Problem);
 
-    /// What follows is about this server.
+    /// Makes further findings be about this server.
     pub(crate) fn about(&mut self, server: impl Into<String>) {
         self.server = Some(server.into());
     }
 
-    /// What follows is about the store as a whole.
+    /// Makes further findings be about the store as a whole.
     pub(crate) fn about_all(&mut self) {
         self.server = None;
     }
@@ -97,12 +96,12 @@ impl Findings {
         self.push(Level::Ok, check, found.into(), None);
     }
 
-    /// A problem, whose sentence also says what to do.
+    /// Adds a problem whose message also says what to do.
     pub(crate) fn error(&mut self, check: &'static str, error: &Error) {
         self.push(Level::Problem, check, format!("{error:#}"), None);
     }
 
-    /// How far a server's clock is ahead of ours, in microseconds.
+    /// Adds a finding about a server's clock, which is this many microseconds ahead of ours.
     pub(crate) fn clock(&mut self, server: String, ahead: i64) {
         let found = format!("{:+.3} s from ours", ahead as f64 / 1e6);
         if ahead.unsigned_abs() > CLOCK_OFF {
@@ -115,8 +114,8 @@ impl Findings {
         self.clocks.push((server, ahead));
     }
 
-    /// The finding about members of which a majority must run: of `all`, the URL names some, and
-    /// of these some answer.
+    /// Adds a finding about members of which a majority must run: the URL names `named` of `all`,
+    /// and `answer` of those answer.
     pub(crate) fn majority(
         &mut self,
         check: &'static str,
@@ -142,7 +141,7 @@ impl Findings {
         }
     }
 
-    /// What a server does not tell, and what would let it.
+    /// Adds a finding about a setting that the server does not reveal, with advice.
     pub(crate) fn hidden(&mut self, check: &'static str, why: &str, advice: &str) {
         self.push(Level::Advice, check, format!("not known: {why}"), Some(advice.to_owned()));
     }
@@ -158,8 +157,7 @@ impl Findings {
         self.list.push(Finding { level, server, check, found, advice });
     }
 
-    /// Takes in what was found about a part of the store: `server` is the name of those findings
-    /// that have none.
+    /// Takes over the findings about a part of the store. `server` replaces missing server names.
     pub(crate) fn take(&mut self, part: Findings, server: &str) {
         let named = part.list.into_iter().map(|finding| Finding {
             server: finding.server.or_else(|| Some(server.to_owned())),

@@ -1,4 +1,4 @@
-//! The guard of a held lock: its token, its deadline, notice of loss, and the ways to let go.
+//! The guard of a held lock: its token, its deadline, its loss, and its release.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,21 +18,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A guard's permit of the local queue, given back when the guard is done.
+/// A guard's permit of the local queue, returned when the guard ends.
 pub(crate) trait Handover: Send + Sync {
     /// Offers the lock, still held, to the next waiter of this process.
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
-    /// Gives back what is no longer needed after a downgrade to this weight.
+    /// Returns the permits that a downgrade to this weight frees.
     fn downgrade(&mut self, weight: u32);
 }
 
-/// A held lock. Dropping it releases the lock in the background; [`unlock`](Guard::unlock) releases
-/// it and says how that went.
+/// The guard of a held lock. Dropping it releases the lock in the background;
+/// [`unlock`](Guard::unlock) releases it and reports the result.
 ///
-/// It is renewed in the background until it is released (unless it was taken with a fixed lease).
-/// That can fail, and the process can be stopped for longer than the lease: what is guarded must
-/// therefore be stopped when the lock is [lost](Guard::lost), as [`protect`](Guard::protect) does,
-/// or be written with the fencing [token](Guard::token) to something that checks it.
+/// The lock is renewed in the background until it is released (unless it has a fixed lease).
+/// Renewal can fail, and the process can be paused for longer than the lease. So either stop the
+/// guarded work when the lock is [lost](Guard::lost), as [`protect`](Guard::protect) does, or pass
+/// the fencing [token](Guard::token) to a resource that checks it.
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct Guard {
     held: Arc<HeldLock>,
@@ -40,7 +40,7 @@ pub struct Guard {
     pass: Option<Box<dyn Handover>>,
     on_loss: OnLoss,
     end: GuardEnd,
-    /// Set when the lock is another guard's by now.
+    /// Whether the lock has passed to another guard.
     passed_on: bool,
     /// Set when the lock has left this guard.
     empty: bool,
@@ -57,53 +57,55 @@ impl Guard {
         self
     }
 
-    /// Takes the lock out, for another guard in this process.
+    /// Takes the lock out of the guard, for another guard in this process.
     pub(crate) fn into_parts(mut self) -> (Arc<HeldLock>, Seq) {
         (self.empty, self.passed_on) = (true, true);
         (Arc::clone(&self.held), self.token)
     }
 
-    /// The name of the lock.
+    /// The lock's name.
     pub fn name(&self) -> &Name {
         &self.held.line
     }
 
-    /// The fencing token: higher than that of every earlier holder of this name.
+    /// The fencing token: higher than that of every earlier holder of this lock.
     ///
-    /// Give it to whatever the lock guards, with reads and with writes, and let that refuse a token
-    /// lower than the highest it has seen (see [`Fence`](crate::Fence)).
+    /// Pass it to the guarded resource with every read and write, and have the resource reject any
+    /// token lower than the highest it has seen (see [`Fence`](crate::Fence)).
     pub fn token(&self) -> u64 {
         self.token.0
     }
 
-    /// The id that [`inspect`](crate::Client::inspect) shows for this holder.
+    /// The id of this holder, as in [`inspect`](crate::Client::inspect).
     pub fn ticket(&self) -> crate::store::TicketId {
         self.held.ticket().id
     }
 
     /// Whether the lock is certainly still held. Once false, it stays false.
     ///
-    /// It turns false a margin before anybody else can be admitted, also when the process was
-    /// stopped or the store went silent.
+    /// It turns false a margin before another client can be admitted, even if the process was
+    /// paused or the store stopped answering.
     pub fn is_valid(&self) -> bool {
         self.held.is_valid()
     }
 
-    /// How long the lock is certainly held from now, if no further renewal succeeds.
+    /// How long the lock is certainly still held if no further renewal succeeds.
     pub fn remaining(&self) -> Duration {
         if self.is_valid() { clock::now().until(self.held.until()) } else { Duration::ZERO }
     }
 
     /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does
-    /// not count time that the machine is suspended.
+    /// not count the time for which the machine is suspended.
     pub fn deadline(&self) -> Instant {
         clock::instant_in(self.remaining())
     }
 
-    /// How long from now until somebody else can be admitted, as far as this process can know: the
-    /// time that is left to stop the work. Before a loss it is a margin more than
-    /// [`remaining`](Guard::remaining); after one it is what is left of that margin, or zero if the
-    /// store said that the lock is gone, as after it was broken by force.
+    /// The time left to stop the work: how long until another client can be admitted, as far as
+    /// this process knows.
+    ///
+    /// Before a loss it is a margin longer than [`remaining`](Guard::remaining); after a loss it is
+    /// the rest of that margin, or zero if the store reported that the lock is gone, as after a
+    /// forced unlock.
     pub fn time_to_stop(&self) -> Duration {
         clock::now().until(self.held.rival_from())
     }
@@ -117,10 +119,11 @@ impl Guard {
         self.held.gone().await;
     }
 
-    /// Why the lock was lost; `None` while it is held.
+    /// The cause of the loss; `None` while the lock is held.
     ///
-    /// If the store said that the lock is gone, it is asked whether somebody broke it, and by whom
-    /// and why; that takes a second at most. Otherwise the answer is there at once.
+    /// If the store reported that the lock is gone, the store is asked whether the lock was broken
+    /// by force, by which process and why; that takes a second at most. Otherwise the answer is
+    /// immediate.
     ///
     /// # Cancel safety
     ///
@@ -129,23 +132,24 @@ impl Guard {
         if self.is_valid() { None } else { Some(self.held.cause().await) }
     }
 
-    /// Notice of the loss that does not borrow the guard: for another task, or a handler.
+    /// A loss notice: it does not borrow the guard, so another task or a handler can wait for the
+    /// loss.
     pub fn loss_notice(&self) -> LossNotice {
         self.end.notice(&self.held)
     }
 
-    /// Does `work` under the lock: stops it and returns an error of kind
-    /// [`Lost`](ErrorKind::Lost) if the lock is lost before it is done, even when the process was
-    /// stopped in between. Under [`OnLoss::Continue`] the work goes on.
+    /// Runs `work` under the lock. If the lock is lost before the work is done, stops it and
+    /// returns an error of kind [`Lost`](ErrorKind::Lost), even if the process was paused
+    /// meanwhile. Under [`OnLoss::Continue`] the work goes on.
     ///
-    /// An error does not say that the work did nothing: it says that others may have held the lock
-    /// before it ended, so that its effects must be checked or rolled back. It says why the lock
-    /// was lost, as [`loss`](Guard::loss) does; the store is asked for that after `work` was
+    /// The error does not mean that the work did nothing. It means that others may have held the
+    /// lock before the work ended, so its effects must be checked or rolled back. It carries the
+    /// cause, as [`loss`](Guard::loss) does; the store is asked for it only after `work` has been
     /// dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`, wherever it is; the lock stays held.
+    /// Dropping the future drops `work` at its current await point; the lock stays held.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
         if self.on_loss == OnLoss::Continue {
             return Ok(work.await);
@@ -156,7 +160,7 @@ impl Guard {
         }
     }
 
-    /// [`protect`](Guard::protect) for work that can fail itself: one `?` serves both.
+    /// [`protect`](Guard::protect) for work that is itself fallible: one `?` handles both errors.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -170,11 +174,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// That of `work`, or as [`protect`](Guard::protect), as the error type of `work`.
+    /// The error of `work`, or that of [`protect`](Guard::protect), converted to the error type of
+    /// `work`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`, wherever it is; the lock stays held.
+    /// Dropping the future drops `work` at its current await point; the lock stays held.
     pub async fn try_protect<T, E: From<Error>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -182,22 +187,24 @@ impl Guard {
         self.protect(work).await?
     }
 
-    /// Makes sure that the lock is held for at least `by` from now, unless it is broken by force,
-    /// even if no renewal succeeds. Never shortens what is left.
+    /// Extends the lease so that the lock is held for at least `by` from now, even if no renewal
+    /// succeeds, unless it is broken by force. Never shortens the lease.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if it is lost; [`ErrorKind::Invalid`] if the store takes no such lease;
-    /// other kinds if the store could not be asked, which leaves the lock as it was.
+    /// [`ErrorKind::Lost`] if the lock is lost; [`ErrorKind::Invalid`] if the store does not accept
+    /// so long a lease; other kinds if the store could not be asked, which leaves the lock
+    /// unchanged.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lock held, extended or not.
+    /// If the future is dropped, the lock stays held, extended or not.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         self.check().await?;
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
-        // The drift allowance is a part of the lease, and what is added for it needs one too.
+        // The drift allowance is part of the lease, and the addition for it needs an allowance of
+        // its own.
         let drift = lease.drift() + lease.drift() / 50;
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.held.handles.store, lease.length)?;
@@ -209,8 +216,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if it was lost before: others may have held it in the meantime.
-    /// [`ErrorKind::Unknown`] if the store did not confirm; the release goes on in the background.
+    /// [`ErrorKind::Lost`] if the lock was lost before: others may have held it in the meantime.
+    /// [`ErrorKind::Unknown`] if the store did not confirm the release, which is retried in the
+    /// background.
     ///
     /// # Cancel safety
     ///
@@ -232,8 +240,8 @@ impl Guard {
         let call = poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
             if follows {
-                // The release has begun: most often entries from now on go along with it, or
-                // behind it.
+                // The release has begun: from now on, most entries are sent along with it, or after
+                // it.
                 self.pass = None;
             }
             polled
@@ -248,14 +256,14 @@ impl Guard {
                 }
                 if was_valid && there { Ok(()) } else { Err(self.lost_error().await) }
             }
-            // In the rest dropping self goes on trying. What is known is said, whatever is not.
+            // Otherwise dropping self keeps trying. A loss that is known is reported all the same.
             _ if !was_valid => Err(self.lost_error().await),
             Some(Err(error)) => Err(self.doubt(Some(error))),
             None => Err(self.doubt(None)),
         }
     }
 
-    /// Passes the lock on to the next waiter of this process, if handoff was asked for.
+    /// Passes the lock to the next waiter of this process, if handoff is enabled.
     fn hand_over(&mut self) -> bool {
         let Some(pass) = &mut self.pass else { return false };
         if self.held.is_valid() && pass.hand_over(&self.held, self.token) {
@@ -264,7 +272,7 @@ impl Guard {
         self.empty
     }
 
-    /// Lowers the weight, and tells the store.
+    /// Lowers the weight, here and in the store.
     pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
         self.held.change(Some(weight), None);
         self.held.renew(&*self.held.handles.store, None).await?;
@@ -275,7 +283,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Replaces what others see about this holder.
+    /// Replaces the note that others see about this holder.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
         self.held.renew(&*self.held.handles.store, None).await?;
@@ -287,7 +295,7 @@ impl Guard {
         if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 
-    /// The error that says that this lock is lost, and why.
+    /// The error for the loss of this lock, with its cause.
     pub(crate) async fn lost_error(&self) -> Error {
         self.held.lost_error().await
     }
@@ -306,7 +314,7 @@ impl Guard {
     }
 }
 
-/// Runs `work` as long as `valid`, looking before every step and after the last.
+/// Runs `work` while `valid`, which is checked before and after every step.
 pub(crate) async fn protect<F: Future>(
     valid: impl Fn() -> bool,
     lost: impl Future<Output = ()>,
@@ -357,7 +365,7 @@ mod tests {
     use std::cell::Cell;
     use std::future::pending;
 
-    /// As after a process was stopped: the lock is lost, and nobody has been told yet.
+    /// As after a pause of the process: the lock is lost, but no notice has come yet.
     #[test]
     fn protected_work_takes_no_step_after_the_loss() {
         let (valid, steps) = (Cell::new(true), Cell::new(0));

@@ -1,4 +1,4 @@
-//! A store as one client has it: for the callers, for the renewer, and what is known of both.
+//! A client's handles of its store: one for callers, one for the renewer, and their shared state.
 
 use crate::availability::Availability;
 use crate::error::Result;
@@ -7,21 +7,21 @@ use crate::store::Store;
 use crate::undone::Undone;
 use std::sync::Arc;
 
-/// A store, and the same store for the renewer.
+/// The handles of one store, and their shared state.
 #[derive(Debug)]
 pub(crate) struct StoreHandles {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) background: Arc<dyn Store>,
-    /// The places that are being given up in the background.
+    /// The places that are being released in the background.
     pub(crate) undone: Undone,
     /// Whether the store answers.
     pub(crate) availability: Availability,
-    /// Where it is counted how its calls end.
+    /// The metrics of the calls.
     pub(crate) metrics: Arc<StoreMetrics>,
 }
 
 impl StoreHandles {
-    /// The handles of this store.
+    /// Creates the handles of this store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         StoreHandles {
             background: store.background_handle(),
@@ -32,7 +32,7 @@ impl StoreHandles {
         }
     }
 
-    /// Takes note of how a call to the store ended; `None` if it was not answered in time.
+    /// Records the outcome of a call to the store; `None` if it timed out.
     pub(crate) fn note<T>(&self, outcome: Option<&Result<T>>) {
         match outcome {
             Some(Ok(_)) => {}

@@ -1,8 +1,8 @@
-//! A held lock, as its guard and the renewer share it.
+//! A held lock: the state that its guard and the renewer share.
 //!
-//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has
-//! passed is never revived, not even by a renewal that turns out to have been in time: once
-//! [`HeldLock::is_valid`] has said no, it goes on saying no.
+//! The state only moves forward, from held to lost or released. A holder whose deadline has passed
+//! is never revived, not even by a renewal that was in time: once [`HeldLock::is_valid`] has
+//! returned false, it stays false.
 
 use crate::clock;
 use crate::deadline::Deadline;
@@ -27,7 +27,7 @@ const HELD: u8 = 0;
 const LOST: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// One acquisition from its grant on.
+/// One lock, from its grant to its end.
 pub(crate) struct HeldLock {
     pub(crate) handles: Arc<StoreHandles>,
     pub(crate) line: Name,
@@ -36,22 +36,23 @@ pub(crate) struct HeldLock {
     pub(crate) metrics: LockMetrics,
     state: AtomicU8,
     deadline: Deadline,
-    /// The store itself said that it has no such holder: a rival may be in already.
+    /// Whether the store itself reported that it has no such holder: another may be admitted
+    /// already.
     gone: AtomicBool,
-    /// Why it was lost, as soon as that is known for good.
+    /// The cause of the loss, once it is known for certain.
     cause: OnceLock<Loss>,
     changing: Mutex<Changing>,
     loss: Notify,
 }
 
-/// What renewals use and change.
+/// The state that renewals use and change.
 struct Changing {
     hold: LeaseTimer,
     ticket: Ticket,
-    /// The longest lease that was ever asked for.
+    /// The longest lease ever requested.
     longest_lease: Duration,
     note: Arc<str>,
-    /// Where the renewer's schedule has it; [`Time::NEVER`] if it does not.
+    /// The lock's time in the renewer's schedule; [`Time::NEVER`] if it is not in it.
     due: Time,
 }
 
@@ -95,7 +96,8 @@ impl HeldLock {
         self.changing.lock().ticket
     }
 
-    /// When a rival may be let in, as far as we know: at once if the store said so.
+    /// When another ticket may be admitted, as far as is known: at once if the store reported a
+    /// loss.
     pub(crate) fn rival_from(&self) -> Time {
         if self.gone.load(Ordering::Acquire) {
             return Time(0);
@@ -103,29 +105,29 @@ impl HeldLock {
         self.until().after(self.margin())
     }
 
-    /// When the lease is over even by the slowest of clocks.
+    /// When the lease is over even by the slowest clock.
     pub(crate) fn lapses(&self) -> Time {
         let drift = self.changing.lock().hold.lease().drift();
         self.rival_from().after(drift)
     }
 
-    /// How long the store may keep the place from now on, if no request is to come.
+    /// How long the store may keep the place from now on, without further requests.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.changing.lock().longest_lease
     }
 
-    /// How long before a rival can be let in the holder is told.
+    /// The holder's margin: how long before another ticket can be admitted it learns of a loss.
     pub(crate) fn margin(&self) -> Duration {
         self.changing.lock().hold.lease().margin
     }
 
-    /// Notes that the store itself said that it has no such holder.
+    /// Records the store's report that it has no such holder.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// The cause of the loss. If the store has no such holder, it is asked whether somebody broke
-    /// the lock; otherwise this answers at once.
+    /// The cause of the loss. If the store has no such holder, it is asked whether the lock was
+    /// broken by force; otherwise this returns at once.
     ///
     /// # Cancel safety
     ///
@@ -150,7 +152,7 @@ impl HeldLock {
         self.cause.get_or_init(|| found).clone()
     }
 
-    /// The error that says that it was lost, and why.
+    /// The error for the loss, with its cause.
     pub(crate) async fn lost_error(&self) -> Error {
         Error::lost(&self.line, self.cause().await)
     }
@@ -167,7 +169,7 @@ impl HeldLock {
         }
     }
 
-    /// Ends it, and says whether it was still held until now.
+    /// Releases the lock. Returns whether it was still held.
     pub(crate) fn release(&self) -> bool {
         let valid = self.is_valid();
         let end = if valid { RELEASED } else { LOST };
@@ -180,11 +182,11 @@ impl HeldLock {
         valid
     }
 
-    /// Marks it lost. Says whether it was held before.
+    /// Marks the lock as lost. Returns whether it was held before.
     pub(crate) fn lose(&self) -> bool {
         let was_held =
             self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        // First of all: what else is done here is others' code, and may take its time, or panic.
+        // First of all: the rest calls others' code, which may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
             self.metrics.lost(clock::now(), self.since);
@@ -197,7 +199,7 @@ impl HeldLock {
         was_held
     }
 
-    /// Marks it lost because nobody renews it any more.
+    /// Marks the lock as lost because no thread renews it any more.
     pub(crate) fn lose_unrenewed(&self) {
         self.set_due(Time::NEVER);
         if self.is_valid() {
@@ -206,7 +208,7 @@ impl HeldLock {
         self.lose();
     }
 
-    /// Whether it was let go of in time. (The store may not know yet.)
+    /// Whether it was released while valid. (The store may not know yet.)
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Ordering::Acquire) == RELEASED
     }
@@ -220,7 +222,7 @@ impl HeldLock {
         self.state.load(Ordering::Acquire) != HELD
     }
 
-    /// What the renewer is to do at `now`, and when it is to ask again: then it is due, if ever.
+    /// The renewer's next step at `now`, and when it is due again, if ever.
     pub(crate) fn next(&self, now: Time) -> (Next, Time) {
         let mut changing = self.changing.lock();
         let next = changing.hold.next(now);
@@ -229,12 +231,12 @@ impl HeldLock {
         (next, again)
     }
 
-    /// When the renewer is to do something for the first time: at once, if a reply came so late.
+    /// When the lock is due for the first time: at once, if the reply came late.
     pub(crate) fn first_due(&self) -> Time {
         self.changing.lock().hold.due()
     }
 
-    /// Where the renewer's schedule has this lock; kept here so that a release finds it.
+    /// Sets the lock's time in the renewer's schedule; kept here so that a release finds the entry.
     pub(crate) fn set_due(&self, due: Time) -> Time {
         std::mem::replace(&mut self.changing.lock().due, due)
     }
@@ -243,7 +245,7 @@ impl HeldLock {
         self.changing.lock().hold.verify(now);
     }
 
-    /// Changes what further renewals say: the weight (only downward) and the note.
+    /// Changes what later renewals send: the weight (only downward) and the note.
     pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
         let mut changing = self.changing.lock();
         if let Some(weight) = weight {
@@ -254,9 +256,9 @@ impl HeldLock {
         }
     }
 
-    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
-    /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
-    /// the caller may try again until the deadline.
+    /// Renews once, for `lease` or as before, and applies the answer. For a fixed lease this checks
+    /// the place and updates the weight and the note, but does not extend it. An error is not a
+    /// loss: the caller may retry until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
@@ -267,7 +269,7 @@ impl HeldLock {
             changing.longest_lease = changing.longest_lease.max(asked);
             (lease, changing.ticket, Arc::clone(&changing.note))
         };
-        // What is left, which lengthens nothing: the store's end of the lease is later than ours.
+        // The time left, which extends nothing: the lease ends later in the store than here.
         let left = sent.until(self.until()).max(Duration::from_millis(1));
         ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
@@ -277,7 +279,7 @@ impl HeldLock {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
-                // The reason comes first: a task that sees the loss can then say why.
+                // The cause comes first, so that a task that sees the loss can report it.
                 self.set_gone();
                 self.lose();
             }
@@ -287,7 +289,7 @@ impl HeldLock {
 
     fn renewed(&self, lease: Lease, sent: Time) {
         let mut changing = self.changing.lock();
-        // After the deadline the holder may have been told of the loss: too late to renew.
+        // After the deadline the holder may already have been notified of the loss.
         if self.deadline.has_passed(clock::now()) {
             return;
         }
@@ -323,7 +325,7 @@ pub(crate) mod tests {
     use crate::store::TicketId;
     use crate::stores::memory::Memory;
 
-    /// A lock that was asked for so long ago, of which the store knows nothing.
+    /// A lock that was requested `ago`, and that the store does not know.
     pub(crate) fn asked_for(ago: Duration, id: TicketId, lease: Lease) -> HeldLock {
         let handles = Arc::new(StoreHandles::new(Arc::new(Memory::new())));
         let metrics = LockMetrics::new(&handles.metrics, Recipe::Mutex, None);
@@ -342,7 +344,7 @@ pub(crate) mod tests {
         HeldLock::new(handles, line, ticket, Arc::from(""), Seq(1), timer, metrics)
     }
 
-    /// A lock whose deadline has passed, which nobody has looked at since.
+    /// A lock whose deadline has passed, unnoticed so far.
     fn past() -> (HeldLock, Lease) {
         let lease = Lease { length: Duration::from_millis(100), margin: Duration::ZERO };
         (asked_for(Duration::from_secs(1), TicketId(1), lease), lease)

@@ -1,4 +1,4 @@
-//! Distributed locks with fencing tokens, renewal and loss notice, over many stores.
+//! Distributed locks with fencing tokens, automatic renewal and loss notification, on many stores.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -15,19 +15,18 @@
 //!
 //! # What to use
 //!
-//! | to let in | use |
+//! | for | use |
 //! | --- | --- |
-//! | one at a time | [`Mutex`] |
-//! | one at a time, which may come in again | [`ReentrantMutex`] with an [`Owner`] |
+//! | one holder at a time | [`Mutex`] |
+//! | one holder that may lock again | [`ReentrantMutex`] with an [`Owner`] |
 //! | many readers or one writer | [`RwLock`] |
-//! | up to n | [`Semaphore`] |
-//! | one, whom the others can see | [`Election`] |
-//! | one at a time to several things, all or none | [`Multi`] |
-//! | one process for each key, with no request for each | [`Group`] |
+//! | up to n holders | [`Semaphore`] |
+//! | one leader that the others can see | [`Election`] |
+//! | several mutexes at once, all or none | [`Multi`] |
+//! | one process for each key, without a request per key | [`Group`] |
 //!
-//! Without async: [`blocking`]. Where no lock is needed, because one process can be made
-//! responsible for each key, or a write can be refused when another one was faster, that is better
-//! than any lock.
+//! Without async: [`blocking`]. If one process can be made responsible for each key, or the target
+//! of a write can reject stale ones, you need no lock, and that is better than any lock.
 //!
 //! # Features
 //!
@@ -39,72 +38,72 @@
 //! | `zookeeper`, `zookeeper-tls` | ZooKeeper, shared with Curator or kazoo | |
 //! | `postgres`, `postgres-tls` | PostgreSQL: a table of leases, rows, advisory locks | |
 //! | `mysql`, `mysql-tls` | MySQL and MariaDB | |
-//! | `doctor` | `doctor`: looks at how a store's servers are set up | |
-//! | `simulation` | [`clock`]s that a simulation moves, for tests of your own | |
+//! | `doctor` | `doctor`: checks how a store's servers are configured | |
+//! | `simulation` | simulated [`clock`]s, for tests of your own | |
 //!
-//! Memory and the quorum (Redlock) are always there. TLS is rustls with ring and the system's root
-//! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
-//! newer one is asked for only with a new minor version.
+//! The memory store and the quorum (Redlock) are always included. TLS is rustls with ring and the
+//! system's root certificates. The minimum supported Rust version is `rust-version` in
+//! `Cargo.toml`, now 1.95; it is raised only in a new minor version.
 //!
 //! # Runtime
 //!
-//! The library's futures are polled on a [Tokio](https://docs.rs/tokio) runtime of either flavour
-//! with its timers enabled, and its I/O for stores on servers. Locks are renewed on a thread of the
-//! library, so that a busy executor loses none. A client and its locks can be used from several
-//! runtimes, and outlive the one that they were made on. A guard may be dropped anywhere; what that
-//! begins in the background, [`Client::settle`] waits for before a program ends.
+//! The library's futures run on a [Tokio](https://docs.rs/tokio) runtime of either flavour with
+//! timers enabled; stores on servers also need I/O enabled. The library renews locks on a thread of
+//! its own, so a busy executor loses none. A client and its locks can be used from several
+//! runtimes, and outlive the one that they were created on. A guard may be dropped anywhere: it is
+//! released in the background, and [`Client::settle`] waits for that before a program exits.
 //!
 //! # When the lock is lost
 //!
-//! A lease can expire: the process is paused for longer than it lasts, or the store cannot be
-//! reached. [`Guard::is_valid`] turns false, and [`Guard::lost`] resolves, a margin *before*
-//! another ticket can be admitted. What happens then is your choice:
+//! A lease can expire: the process is paused for longer than the lease, or the store cannot be
+//! reached. [`Guard::is_valid`] then turns false, and [`Guard::lost`] resolves, a margin *before*
+//! another ticket can be admitted. You choose what happens next:
 //!
 //! - [`Guard::protect`] stops the work and returns an error, so that the caller can roll back. This
 //!   is the default ([`OnLoss::Stop`]).
-//! - With [`OnLoss::Continue`] the work goes on: for work that does no harm when done twice, or
+//! - With [`OnLoss::Continue`] the work goes on: for work that is harmless when done twice, or
 //!   whose target checks the fencing token (see [`Fence`]).
 //!
-//! [`Guard::loss`], and the error that [`Guard::protect`] and [`Guard::unlock`] return, give the
-//! cause of the loss: see [`Loss`].
+//! [`Guard::loss`], and the errors of [`Guard::protect`] and [`Guard::unlock`], give the cause of
+//! the loss: see [`Loss`].
 //!
-//! No lock with a lease can do better on its own; `GUARANTEES.md` numbers what is and is not
-//! promised.
+//! No lock with a lease can do better on its own. `GUARANTEES.md` numbers what is promised, and
+//! what is not.
 //!
-//! # What can be observed
+//! # Observability
 //!
 //! Metrics go through the [`metrics`](https://docs.rs/metrics) facade, and cost next to nothing
 //! until the program installs a recorder (then call [`describe_metrics`]):
 //!
 //! | name | kind | meaning | labels |
 //! | --- | --- | --- | --- |
-//! | `holdline_waiting` | gauge | acquisitions under way | `store`, `recipe` |
+//! | `holdline_waiting` | gauge | acquisitions in progress | `store`, `recipe` |
 //! | `holdline_held` | gauge | locks held | `store`, `recipe` |
-//! | `holdline_acquire_seconds` | histogram | from asking to holding | `store`, `recipe` |
-//! | `holdline_hold_seconds` | histogram | from holding to release or loss | `store`, `recipe` |
+//! | `holdline_acquire_seconds` | histogram | time to acquire | `store`, `recipe` |
+//! | `holdline_hold_seconds` | histogram | time held, until release or loss | `store`, `recipe` |
 //! | `holdline_renewals_total` | counter | renewals | and `outcome`: `ok`, `failed` |
 //! | `holdline_losses_total` | counter | locks lost while held | `store`, `recipe` |
 //! | `holdline_handoffs_total` | counter | local handoffs, unseen by the store | the same |
 //! | `holdline_errors_total` | counter | calls to the store that failed | `store`, `kind` |
-//! | `holdline_timeouts_total` | counter | calls not answered in time | `store` |
-//! | `holdline_connections_total` | counter | connections made (not etcd, ZooKeeper) | `store` |
+//! | `holdline_timeouts_total` | counter | calls to the store that timed out | `store` |
+//! | `holdline_connections_total` | counter | connections opened (not etcd, ZooKeeper) | `store` |
 //!
-//! `store` is its kind, as in `redis`. A lock's name is no label, unless asked for by
-//! [`Client::named_metrics`]. The repository has alerts for Prometheus and a dashboard for Grafana
-//! in `packaging/prometheus`.
+//! The label `store` is the kind of store, such as `redis`. A lock's name is not a label, unless
+//! [`Client::named_metrics`] makes it one. The repository has alerts for Prometheus and a dashboard
+//! for Grafana in `packaging/prometheus`.
 //!
 //! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
-//! `name` and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and the
-//! stores' events about their servers.
+//! `name` and `token`) around each acquisition, the warnings `lock lost` and `renewal failed`, and
+//! each store's events about its servers.
 //!
 //! # Stores
 //!
-//! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts, one by
-//! one, or the settings of a client that the program has already. Each store has a page of
-//! [guides], with its URL, its options, what it promises and what it costs. Its capabilities are
-//! data ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear
-//! error. A store of your own implements [`store::Store`]; the suite in the crate
-//! `holdline-conformance` tests whether it keeps the contract.
+//! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`], which takes the
+//! parts of a URL one by one, or the settings of a client that the program already has. Each store
+//! has a page in the [guides] with its URL, its options, its promises and its costs. Its
+//! capabilities are data ([`store::Capabilities`]); a recipe or option that needs more is refused
+//! with a clear error. A store of your own implements [`store::Store`]; the test suite in the crate
+//! `holdline-conformance` checks that it keeps the contract.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

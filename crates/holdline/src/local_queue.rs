@@ -1,15 +1,14 @@
 //! The local queue: the line inside the process.
 //!
-//! Tasks that want the same name from the same client queue here by the very rule by which tickets
-//! queue in the store: a task passes when the weight of those before it, plus its own, fits the
-//! capacity. Only then is its ticket sent. So of 64 tasks that want a mutex one at a time talks to
-//! the store, and the others cost it nothing; 64 readers do not wait for one another. Where the
-//! store keeps a queue and notifies, the next of a mutex passes as soon as the one before it has
-//! begun to leave.
+//! Tasks of one client that want the same name queue here, by the rule by which tickets queue in
+//! the store: a task passes when the weight ahead of it, plus its own, fits the capacity. Only then
+//! is its ticket sent. So of 64 tasks that want a mutex, one at a time talks to the store, and the
+//! others cost it nothing; 64 readers do not wait for one another. If the store keeps a queue and
+//! notifies, the next task of a mutex passes as soon as the release of the one before it has begun.
 //!
-//! When asked to, a holder hands the lock over to the next task here without the store seeing it.
-//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of
-//! such handoffs are bounded, so that other processes get their turn.
+//! With local handoff, a holder passes the lock to the next task here, unseen by the store. The
+//! ticket has reserved a token for each such holder, so tokens still rise. The number and time of
+//! handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
 use crate::driver;
@@ -40,7 +39,7 @@ struct Entry {
 
 #[derive(Debug)]
 struct LocalQueue {
-    /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
+    /// The admission rule as Tokio's semaphore implements it: fair, weighted, and cancel-safe.
     permits: Semaphore,
     state: Mutex<State>,
 }
@@ -48,8 +47,8 @@ struct LocalQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
-    /// A lock that its holder has left for the next task. If none comes, or one that has not asked
-    /// for just that lock, dropping it releases it.
+    /// A lock that its holder has passed on. It is released when dropped, if the next task needs a
+    /// different lock or there is none.
     handed: Option<Box<HandedOver>>,
 }
 
@@ -59,7 +58,7 @@ struct HandedOver {
     budget: Budget,
 }
 
-/// How much more handing over one ticket allows, and on which terms.
+/// What is left of a ticket's handoffs, and their terms.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left: u32,
@@ -68,7 +67,7 @@ struct Budget {
 }
 
 impl LocalQueues {
-    /// Acquires: first here, then in the store.
+    /// Acquires a lock: first in the local queue, then in the store.
     ///
     /// # Cancel safety
     ///
@@ -134,19 +133,19 @@ impl LocalQueues {
     }
 }
 
-/// The permits of a semaphore that stand for so much weight, or capacity, of a line.
+/// The number of semaphore permits for a weight or capacity of a line.
 fn permits_for(weight: u32) -> u32 {
     bounded(weight, Semaphore::MAX_PERMITS)
 }
 
-/// The same where a semaphore has `most` permits. On 32-bit machines that is less than the capacity
-/// of a read-write lock; a weight above it then stands for all of them. So tasks wait here that
-/// could ask the store, and none asks that would have to wait.
+/// The same for a semaphore of at most `most` permits. On 32-bit machines that is less than the
+/// capacity of a read-write lock; a heavier weight then takes all permits. So some tasks wait here
+/// that could already ask the store, but no task asks that would have to wait.
 fn bounded(weight: u32, most: usize) -> u32 {
     u32::try_from(most).map_or(weight, |most| weight.min(most))
 }
 
-/// A task's use of a local queue, from entering to leaving.
+/// A task's use of a local queue, from entering it to leaving it.
 #[derive(Debug)]
 struct LocalWaiter {
     local_queues: Arc<LocalQueues>,
@@ -156,8 +155,8 @@ struct LocalWaiter {
 }
 
 impl LocalWaiter {
-    /// Waits for its turn, and says whether it came in time. Its permits are then the caller's, to
-    /// give back by a [`LocalPermit`].
+    /// Waits for its turn. Returns whether it came in time; the permits are then the caller's, to
+    /// be returned by a [`LocalPermit`].
     async fn pass(&self, request: &AcquireRequest) -> bool {
         let permits = &self.queue.permits;
         let permit = if request.mode == WaitMode::Try {
@@ -169,7 +168,7 @@ impl LocalWaiter {
         permit.map(SemaphorePermit::forget).is_some()
     }
 
-    /// Ends the wait, and takes what the last holder may have left.
+    /// Ends the wait, and takes the lock that the last holder may have passed on.
     fn handed_over(&mut self) -> Option<Box<HandedOver>> {
         self.waiting = false;
         let mut state = self.queue.state.lock();
@@ -198,7 +197,7 @@ impl Drop for LocalWaiter {
     }
 }
 
-/// A place inside the local queue. Dropping it lets the next task pass.
+/// A place in the local queue. Dropping it lets the next task pass.
 struct LocalPermit {
     weight: u32,
     waiter: LocalWaiter,
@@ -239,7 +238,7 @@ impl Drop for LocalPermit {
 mod tests {
     use super::bounded;
 
-    /// What passes a semaphore of fewer permits together fits the capacity, as the rule says.
+    /// Weights that pass a semaphore of fewer permits together also fit the capacity.
     #[test]
     fn weights_are_bounded_where_a_semaphore_has_few_permits() {
         const FEW: usize = (1 << 29) - 1; // tokio's, on 32-bit machines

@@ -16,12 +16,12 @@ pub enum Loss {
     Gone,
     /// The lock was broken by force, as [`force_unlock`](crate::Client::force_unlock) does.
     Broken {
-        /// The one that broke the lock, by its own account.
+        /// The process that broke the lock, by its own account.
         by: OwnerInfo,
-        /// The reason, as its user gave it.
+        /// The reason that its user gave.
         reason: Option<String>,
     },
-    /// The renewer thread of this process has ended by a defect.
+    /// The renewer thread of this process ended because of a bug.
     Unrenewed,
 }
 
@@ -31,9 +31,9 @@ pub enum Loss {
 pub struct Evicted {
     /// The id of the ticket that had the place.
     pub id: TicketId,
-    /// The one that broke the lock, by its own account.
+    /// The process that broke the lock, by its own account.
     pub by: OwnerInfo,
-    /// The reason, as its user gave it.
+    /// The reason that its user gave.
     pub reason: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Loss {
                 "the store no longer has it: its lease ran out there, or it was deleted",
             ),
             Loss::Unrenewed => f.write_str(
-                "the thread that renews locks has ended by a defect of this library; report it",
+                "the thread that renews locks ended because of a bug in this library; report it",
             ),
             Loss::Broken { by, reason } => {
                 f.write_str("it was broken by force")?;

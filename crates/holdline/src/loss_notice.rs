@@ -1,4 +1,4 @@
-//! The loss notice: what a task without the guard learns of the lock's end.
+//! The loss notice: how a task without the guard learns that the lock has ended.
 
 use crate::held_lock::HeldLock;
 use crate::loss::Loss;
@@ -13,7 +13,7 @@ const GUARDED: u8 = 0;
 const RELEASED: u8 = 1;
 const LOST: u8 = 2;
 
-/// How one guard ended, if somebody has asked for that.
+/// How one guard ended, kept only if a notice was requested.
 #[derive(Debug, Default)]
 pub(crate) struct GuardEnd(OnceLock<Arc<End>>);
 
@@ -28,7 +28,7 @@ impl GuardEnd {
         LossNotice { held: Arc::clone(held), end: Arc::clone(self.0.get_or_init(Arc::default)) }
     }
 
-    /// Tells the notices that the guard is no more.
+    /// Tells the notices that the guard is gone.
     pub(crate) fn end(&self, lost: bool) {
         if let Some(end) = self.0.get() {
             end.state.store(if lost { LOST } else { RELEASED }, Ordering::Release);
@@ -37,9 +37,9 @@ impl GuardEnd {
     }
 }
 
-/// Notice of the loss of one lock, apart from its guard: for a task, a thread or a handler that
-/// does not own the guard. Made by [`Guard::loss_notice`](crate::Guard::loss_notice). It keeps
-/// nothing locked; clones are cheap.
+/// A notice of the loss of one lock, for a task, thread or handler that does not own the guard.
+/// Created by [`Guard::loss_notice`](crate::Guard::loss_notice). It does not keep the lock; clones
+/// are cheap.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -63,14 +63,14 @@ pub struct LossNotice {
 }
 
 impl LossNotice {
-    /// Whether the guard is there, and the lock is certainly still held. Once false, it stays
+    /// Whether the guard still exists and its lock is certainly still held. Once false, it stays
     /// false.
     pub fn is_valid(&self) -> bool {
         self.end.state.load(Ordering::Acquire) == GUARDED && self.held.is_valid()
     }
 
-    /// Resolves when the lock is lost, with the cause (as [`Guard::loss`](crate::Guard::loss)), or
-    /// with `None` when its guard has let go of it before that.
+    /// Resolves when the lock ends: with the cause (as [`Guard::loss`](crate::Guard::loss)) if it
+    /// was lost, or with `None` if the guard released it before.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! The metrics: their names, labels and values.
 //!
-//! The crate's front page documents them for users. A key with its labels is made once for a client
-//! and kind of lock, so that a measurement allocates nothing; recorders may be installed at any
+//! The crate's front page documents them for users. Each client makes its keys and labels once for
+//! each kind of lock, so that a measurement allocates nothing. Recorders may be installed at any
 //! time.
 
 use crate::error::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 const METADATA: Metadata<'static> = Metadata::new("holdline", Level::INFO, Some("holdline"));
 
-/// The kind of a lock, as a label says it.
+/// The kind of a lock, as a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Recipe {
     #[default]
@@ -47,7 +47,7 @@ const ERRORS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Corrupt, "corrupt"),
 ];
 
-/// The kinds of store, by what their addresses begin with.
+/// The kinds of store: the first words of their addresses.
 const STORES: [&str; 8] =
     ["memory", "sqlite", "redis", "etcd", "zookeeper", "postgres", "mysql", "quorum"];
 
@@ -102,13 +102,13 @@ impl StoreMetrics {
         }
     }
 
-    /// Counts a call to the store that failed.
+    /// Counts a failed call to the store.
     pub(crate) fn failed(&self, error: &Error) {
         let at = ERRORS.iter().position(|(kind, _)| *kind == error.kind());
         count(&self.errors[at.unwrap_or_default()]);
     }
 
-    /// Counts a call to the store that was not answered in time.
+    /// Counts a call to the store that timed out.
     pub(crate) fn timed_out(&self) {
         count(&self.timeouts);
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for StoreMetrics {
 pub(crate) struct LockMetrics {
     store: Arc<StoreMetrics>,
     recipe: Recipe,
-    /// The lock's name, if its user wants it as a label.
+    /// The lock's name, if it is a label.
     name: Option<Name>,
 }
 
@@ -167,7 +167,7 @@ impl LockMetrics {
     }
 }
 
-/// A waiting acquisition, counted from creation to drop.
+/// An acquisition in progress, counted from creation to drop.
 pub(crate) struct Waiting {
     metrics: LockMetrics,
     since: Time,
@@ -190,7 +190,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Counts a connection to a server.
+/// Counts a new connection to a server.
 #[allow(dead_code, reason = "unused where no store has connections")]
 pub(crate) fn connected(store: &'static str) {
     metrics::counter!("holdline_connections_total", "store" => store).increment(1);
@@ -208,8 +208,8 @@ fn record(key: &Key, seconds: f64) {
     with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(seconds);
 }
 
-/// Tells the recorder that is installed what each metric means: its unit, and the words that an
-/// exporter shows as help. Call it once, after installing the recorder.
+/// Describes every metric to the installed recorder: its unit, and the help text that exporters
+/// show. Call it once, after installing the recorder.
 pub fn describe_metrics() {
     describe_gauge!("holdline_waiting", Unit::Count, "Acquisitions under way");
     describe_gauge!("holdline_held", Unit::Count, "Locks held");
@@ -235,6 +235,6 @@ pub fn describe_metrics() {
     describe_counter!(
         "holdline_connections_total",
         Unit::Count,
-        "Connections made to servers, first and again"
+        "Connections opened to servers, including reconnections"
     );
 }

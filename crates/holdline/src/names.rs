@@ -1,4 +1,4 @@
-//! Names of locks, and random ones of everything else.
+//! The names of locks, and random ids.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
 ///
-/// Every store compares names byte by byte. A store that cannot use a name as it is escapes or
-/// hashes it, without collisions.
+/// Every store compares names byte by byte. A store that cannot use a name as is escapes or hashes
+/// it, without collisions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -56,11 +56,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// 128 bits from the system, for ids and names: nobody else's, ever.
+/// 128 random bits from the system, for unique ids and names.
 pub(crate) fn random() -> Result<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lock is safe";
+        let message = "the system provided no random numbers, without which no lock is safe";
         Error::because(ErrorKind::Denied, message, error)
     })?;
     Ok(u128::from_be_bytes(bytes))

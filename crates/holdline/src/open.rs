@@ -13,12 +13,12 @@ use crate::stores;
 pub use connect_options::ConnectOptions;
 use std::sync::Arc;
 
-/// Opens the store at this URL. An empty URL is the default: the file store of the machine if there
-/// is one, or else in the user's state directory (`stores::sqlite::default_path`).
+/// Opens the store at this URL. An empty URL opens the default store: the machine's file store if
+/// there is one, or else one in the user's state directory (`stores::sqlite::default_path`).
 ///
 /// | URL | store |
 /// | --- | --- |
-/// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
+/// | `memory:` or `memory:NAME` | this process's memory; a named one is shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
@@ -31,17 +31,15 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL is invalid, [`ErrorKind::Unsupported`] if this build has no
-/// such store, other kinds if the store cannot be opened. Messages never show a password of the
-/// URL.
+/// [`ErrorKind::Invalid`] if the URL is invalid, [`ErrorKind::Unsupported`] if this build lacks the
+/// store, other kinds if the store cannot be opened. Messages never show a password from the URL.
 ///
-/// A quorum is open when a majority of its nodes is, within 1.5 s. An error of a node that no retry
-/// helps (its URL, its password) is returned at once. A node that is unreachable is connected when
-/// it is back.
+/// A quorum is open once a majority of its nodes is, within 1.5 s. A permanent error of a node (in
+/// its URL or password) is returned at once. An unreachable node is connected when it is back.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes what was opened.
+/// Dropping the future closes everything it has opened.
 pub async fn open(url: &str) -> Result<Client> {
     let client = Client::new(store(url).await?);
     if connects(url) {
@@ -50,8 +48,8 @@ pub async fn open(url: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// Whether the store at this URL has answered once it is open. The others connect when they are
-/// first used.
+/// Whether opening the store at this URL includes an answer from it. Other stores connect on first
+/// use.
 fn connects(url: &str) -> bool {
     let urls = url.strip_prefix("quorum:").map_or_else(|| vec![url.to_owned()], split);
     let feature = |url: &String| url.split_once(':').and_then(|(scheme, _)| feature_of(scheme));
@@ -93,7 +91,7 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// The feature that has the store with this scheme of URLs; `memory`, which is always there, is
+/// The feature that provides the store with this URL scheme; `memory`, which is always there, needs
 /// none. `None` for unknown schemes.
 pub(crate) fn feature_of(scheme: &str) -> Option<&'static str> {
     Some(match scheme {
@@ -115,7 +113,7 @@ pub(crate) fn nodes_of(url: &str) -> Option<Vec<String>> {
     url.strip_prefix("quorum:").map(split)
 }
 
-/// A URL for messages: without users, passwords and options.
+/// A URL for messages: without user, password and options.
 #[cfg(feature = "doctor")]
 pub(crate) fn shown(url: &str) -> String {
     nodes_of(url).map_or_else(
@@ -142,7 +140,7 @@ fn absent(what: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The error for an unknown scheme. It shows the scheme alone: the rest may contain a password.
+/// The error for an unknown scheme. It shows only the scheme: the rest may contain a password.
 fn unknown(scheme: Option<&str>) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
                  zookeeper://HOST:PORT, postgres://HOST/DATABASE, mysql://HOST/DATABASE and \
@@ -160,12 +158,12 @@ fn unknown(scheme: Option<&str>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// Splits what follows `quorum:` into the nodes' URLs. A comma counts only before a scheme, so that
-/// nodes' URLs may contain commas themselves.
+/// Splits the part after `quorum:` into the nodes' URLs. A comma separates URLs only before a
+/// scheme, so nodes' URLs may contain commas themselves.
 fn split(rest: &str) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for part in rest.split(',') {
-        // A host with its port looks like a scheme, but for the slashes.
+        // A host with its port looks like a scheme, except for the slashes.
         let begins = ["memory:", "sqlite:"].iter().any(|local| part.starts_with(local))
             || part.split_once("://").is_some_and(|(scheme, _)| {
                 scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+')

@@ -1,4 +1,4 @@
-//! The options that all recipes share, and how they become a ticket.
+//! The options that all recipes share, and the acquisition request that they make.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +20,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// What is left of it, if it began then.
+    /// The rest of this wait, if it began at `start`.
     pub(crate) fn left_since(self, start: Time) -> Self {
         match self {
             Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
@@ -29,12 +29,12 @@ impl Wait {
     }
 }
 
-/// How long a client puts up with a store that does not answer.
+/// How long a client tolerates a store that does not answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// All of a call that does not wait for a lock.
+    /// The time limit of a call that does not wait for a lock, retries included.
     pub(crate) response_timeout: Duration,
-    /// An outage, for acquisitions and observers that wait.
+    /// The longest outage that waiting acquisitions and observers wait out.
     pub(crate) outage: Duration,
 }
 
@@ -44,17 +44,18 @@ impl Default for Bounds {
     }
 }
 
-/// What [`Guard::protect`](crate::Guard::protect) does with its work when the lock is lost.
+/// The policy of [`Guard::protect`](crate::Guard::protect) when the lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
-    /// Stop it, and return an error: the conservative policy.
+    /// Stop the work, and return an error: the conservative policy.
     #[default]
     Stop,
-    /// Let it finish. For work that is harmless when done twice, or that a fencing token protects.
+    /// Let the work finish: for work that is harmless when done twice, or that a fencing token
+    /// protects.
     Continue,
 }
 
-/// How a lock is asked for. Each recipe has a copy, changed by its own methods.
+/// The options of a recipe. Each recipe has a copy, which its own methods change.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) lease: Duration,
@@ -67,17 +68,17 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
     pub(crate) on_loss: OnLoss,
     pub(crate) handoff: Option<Handoff>,
-    /// What the metrics call it.
+    /// The recipe's label in metrics.
     pub(crate) recipe: Recipe,
 }
 
-/// The lease, unless another is asked for.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(10);
-/// How long a waiter may be silent before its place is given to the next.
+/// How long a waiter may stay silent before it loses its place.
 const WAIT_LEASE: Duration = Duration::from_secs(3);
 /// The shortest interval between two renewals.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
-/// How an unfair waiter looks, unless told otherwise.
+/// The default poll schedule of an unfair waiter.
 const BARGE: Backoff =
     Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
 
@@ -100,12 +101,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults for this kind of lock.
+    /// The default options of this recipe.
     pub(crate) fn new(recipe: Recipe) -> Self {
         Options { recipe, ..Options::default() }
     }
 
-    /// What to ask of the store; or why that makes no sense.
+    /// Builds the request to the store, or says why the options are invalid.
     pub(crate) fn request(
         &self,
         store: &dyn Store,
@@ -125,10 +126,7 @@ impl Options {
             return Err(unsupported(store, "local handoff"));
         }
         if self.handoff.is_some_and(|handoff| handoff.most == 0) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "local handoff to 0 holders makes no sense",
-            ));
+            return Err(Error::new(ErrorKind::Invalid, "local handoff needs at least 1 holder"));
         }
         let note = kept(&OwnerInfo::here(self.label.clone(), self.value.clone()), &line)?;
         let margin = self.margin.unwrap_or(self.lease / 20);
@@ -146,7 +144,8 @@ impl Options {
             weight,
             capacity,
             lease,
-            // A place keeps what it had as a waiter when it is admitted: no more than a holder's.
+            // An admitted place keeps its lease as a waiter at first: it must not exceed a
+            // holder's.
             wait_lease: WAIT_LEASE.min(self.lease),
             renew: self.renew,
             renew_interval: self.renew_interval,
@@ -189,11 +188,11 @@ impl Options {
     }
 }
 
-/// What is said of a lock as a store keeps it; or that it is too long.
+/// Encodes the owner information for the store; an error if it is too long.
 pub(crate) fn kept(info: &OwnerInfo, line: &Name) -> Result<Arc<str>> {
     info.write().map_err(|most| {
         let message = format!(
-            "what is said of lock \"{line}\" (label, value, reason) is over {most} bytes long"
+            "the note of lock \"{line}\" (label, value, reason) is longer than {most} bytes"
         );
         Error::new(ErrorKind::Invalid, message)
     })
@@ -204,44 +203,46 @@ fn unsupported(store: &dyn Store, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The option methods of what is held, for a recipe that has a field `options`.
+/// The option methods about holding, for a recipe that has a field `options`.
 macro_rules! holding_methods {
     () => {
-        /// How long the lock lasts without being heard of: the longest time for which a crash, or a
-        /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
+        /// Sets the lease: how long the lock outlives its last renewal, and so the longest time for
+        /// which a crash or a cut connection keeps others out. Default: 10 s. The lock is renewed
+        /// while the guard lives.
         ///
-        /// Which leases a store takes is in its [`Capabilities`](crate::store::Capabilities). This
-        /// and the other options are checked when the lock is asked for: what makes no sense, or
-        /// the store does not do, is an error of kind [`Invalid`](crate::ErrorKind::Invalid) or
-        /// [`Unsupported`](crate::ErrorKind::Unsupported) then.
+        /// [`Capabilities`](crate::store::Capabilities) says which leases a store accepts. All
+        /// options are checked on acquisition: an invalid one is an error of kind
+        /// [`Invalid`](crate::ErrorKind::Invalid), one that the store does not support is
+        /// [`Unsupported`](crate::ErrorKind::Unsupported).
         pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
             self
         }
 
-        /// How often the lease is renewed at least. Default, and the longest that is allowed: a
-        /// quarter of the time for which the lease is good. A shorter one finds out sooner that the
-        /// lock was broken, on stores that do not tell it.
+        /// Sets the longest interval between renewals. Default, and maximum: a quarter of the time
+        /// for which a holder may rely on a lease (the lease without the margin and the allowance
+        /// for clock drift). On stores that send no notice, a shorter interval detects sooner that
+        /// the lock was broken.
         pub fn renew_every(mut self, interval: ::std::time::Duration) -> Self {
             self.options.renew_interval = Some(interval);
             self
         }
 
-        /// How long before anybody else can be admitted the holder is told of a loss. Default: a
-        /// twentieth of the lease. The more time it takes to stop the work, the more it should be;
-        /// at most half of the lease.
+        /// Sets the margin: how long before another client can be admitted the holder learns of a
+        /// loss. Default: a twentieth of the lease; at most half of it. Choose a larger margin if
+        /// the work takes longer to stop.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
             self.options.margin = Some(margin);
             self
         }
 
-        /// A label, shown to people that inspect the lock.
+        /// Sets a label, which is shown to people who inspect the lock.
         pub fn label(mut self, label: impl Into<String>) -> Self {
             self.options.label = Some(label.into());
             self
         }
 
-        /// What [`protect`](crate::Guard::protect) does when the lock is lost. Default:
+        /// Sets what [`protect`](crate::Guard::protect) does when the lock is lost. Default:
         /// [`OnLoss::Stop`](crate::OnLoss::Stop).
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
             self.options.on_loss = on_loss;
@@ -251,27 +252,29 @@ macro_rules! holding_methods {
 }
 pub(crate) use holding_methods;
 
-/// The option methods, for a recipe that has a field `options`, and waits.
+/// The option methods of a recipe that has a field `options` and waits.
 macro_rules! option_methods {
     () => {
         $crate::options::holding_methods!();
 
-        /// A lease that is not renewed: the lock is lost after this time, whatever happens, and its
-        /// holder is told a [`margin`](Self::margin) before. In place of [`lease`](Self::lease).
+        /// Sets a lease that is not renewed, in place of [`lease`](Self::lease): the lock is lost
+        /// after this time, whatever happens, and the holder learns of it a
+        /// [`margin`](Self::margin) before.
         pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
             self.options.renew = false;
             self
         }
 
-        /// Wait by looking at the store by this schedule, instead of by listening to it. The place
-        /// in the line stays; with [`unfair`](Self::unfair) there is none.
+        /// Polls the store by this schedule while waiting, instead of listening for notices. The
+        /// waiter keeps its place in the line, unless [`unfair`](Self::unfair) is set.
         pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
             self.options.schedule = Some(schedule);
             self
         }
 
-        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
+        /// Keeps no place in the line while waiting: the first request after a release gets the
+        /// lock.
         pub fn unfair(mut self) -> Self {
             self.options.fair = false;
             self

@@ -1,11 +1,11 @@
-//! Owner information: a holder's or waiter's note about itself, for people and for followers of a
-//! leader.
+//! Owner information: the note of a holder or waiter about itself, for people and for followers of
+//! a leader.
 
 use crate::clock;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
-/// The owner of a ticket, by its own account. It is shown, never trusted.
+/// The owner of a ticket, by its own account. For display only: it is never trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnerInfo {
@@ -24,7 +24,7 @@ pub struct OwnerInfo {
     /// The leader's published value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The reason for breaking a lock, as its user gave it.
+    /// The reason for breaking a lock, as the user gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -34,7 +34,7 @@ fn is_zero<N: PartialEq + From<u8>>(n: &N) -> bool {
     *n == N::from(0)
 }
 
-/// The longest note in the store, in bytes.
+/// The longest note, in bytes.
 const MAX_BYTES: usize = 4096;
 
 impl OwnerInfo {
@@ -49,12 +49,12 @@ impl OwnerInfo {
         OwnerInfo { host: host.clone(), pid: *pid, since, label, value, reason: None }
     }
 
-    /// The note of an eviction by this process, for this reason.
+    /// The eviction note of this process, with this reason.
     pub(crate) fn eviction(reason: &str) -> Self {
         OwnerInfo { reason: Some(reason.to_owned()), ..OwnerInfo::here(None, None) }
     }
 
-    /// The note as a store keeps it, or the limit in bytes if it is too long.
+    /// Encodes the note for the store; the error is the limit in bytes if it is too long.
     pub(crate) fn write(&self) -> Result<Arc<str>, usize> {
         let text = serde_json::to_string(self).unwrap_or_default();
         if text.len() > MAX_BYTES { Err(MAX_BYTES) } else { Ok(text.into()) }

@@ -1,11 +1,11 @@
-//! The renewer: one background thread that renews every held lock, and finishes what a dropped
-//! future or guard left undone.
+//! The renewer: one background thread that renews every held lock, and completes the releases that
+//! dropped futures and guards leave behind.
 //!
-//! It is a thread, and not a task, because a task shares its fate with the program's executor: one
-//! that is blocked for longer than a lease would lose every lock. It uses the store's
-//! [background handle](crate::store::Store::background_handle), so that a jammed connection of the
-//! program does not jam renewals either. All locks of the process share one schedule; a held lock
-//! costs an entry there, and neither a timer nor a task.
+//! It is a thread and not a task, because a task depends on the program's executor: an executor
+//! that is blocked for longer than a lease would lose every lock. It uses the store's [background
+//! handle](crate::store::Store::background_handle), so a congested connection of the program does
+//! not delay renewals. All locks of the process share one schedule; a held lock costs one entry
+//! there, and neither a timer nor a task.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,26 +28,26 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// A place to give up in the background. Its client counts it until it is given up, or its lease is
-/// over.
+/// A place to be released in the background. Its client counts it until it is released or its lease
+/// is over.
 pub(crate) struct PendingRelease {
     handles: Arc<StoreHandles>,
     line: Name,
     id: TicketId,
-    /// After this the place has lapsed anyway.
+    /// When the place has expired in any case.
     until: Time,
-    /// Dropped when it is done: what must not happen before.
+    /// A value to be dropped after the release: what must not happen before.
     pub(crate) then: Option<Box<dyn Any + Send>>,
     done: bool,
 }
 
 impl PendingRelease {
-    /// For the place of a lock that was held.
+    /// The release of a lock that was held.
     pub(crate) fn of(held: &HeldLock) -> Self {
         PendingRelease::new(&held.handles, &held.line, held.ticket().id, held.longest_lease())
     }
 
-    /// For a place that has lapsed after this time, from now, unless it is given up before.
+    /// The release of a place that expires after this time from now in any case.
     pub(crate) fn new(
         handles: &Arc<StoreHandles>,
         line: &Name,
@@ -75,7 +75,7 @@ impl Drop for PendingRelease {
             self.handles.undone.remove();
             return;
         }
-        // What drives it has ended by a panic: it goes on from the beginning.
+        // A panic ended the task that drove it: it starts again.
         let (handles, line) = (Arc::clone(&self.handles), self.line.clone());
         release_later(PendingRelease {
             handles,
@@ -88,7 +88,7 @@ impl Drop for PendingRelease {
     }
 }
 
-/// When a lock is due, and its address, which tells apart locks that are due at once.
+/// When a lock is due, and its address, which distinguishes locks that are due at the same time.
 type Due = (Time, usize);
 
 fn due_at(due: Time, held: &Arc<HeldLock>) -> Due {
@@ -97,17 +97,17 @@ fn due_at(due: Time, held: &Arc<HeldLock>) -> Due {
 
 struct Plan {
     entries: BTreeMap<Due, Arc<HeldLock>>,
-    /// Tickets of which a store said that they may be gone, not looked for yet. They are looked
-    /// for all at once: a lost session gives a hint about each of its locks.
+    /// Tickets with a store's hint that they may be gone, not looked up yet. They are looked up
+    /// together: a lost session gives a hint about each of its locks.
     hints: Vec<TicketId>,
-    /// Tickets with a hint that were not known here: a store may find out that a place is gone
-    /// while the answer that gave it is still on its way to the caller.
+    /// Hinted tickets that were unknown here: a store may find a place gone before the reply that
+    /// gave it has reached the caller.
     early: VecDeque<TicketId>,
-    /// The time at which the renewer wakes by itself. Adding something earlier wakes it.
+    /// When the renewer wakes by itself. An earlier entry wakes it at once.
     planned: Time,
-    /// Places to be given up, not begun yet.
+    /// Places to be released, not begun yet.
     leaves: Vec<PendingRelease>,
-    /// A test wants a panic.
+    /// Whether a test wants a panic.
     #[cfg(feature = "testing")]
     doomed: bool,
 }
@@ -117,15 +117,15 @@ struct Renewer {
     nudge: Notify,
 }
 
-/// The number of hints about unknown tickets that are kept, for locks that are about to be known.
+/// The most hints about unknown tickets that are kept, for locks that will soon be registered.
 const EARLY: usize = 256;
-/// The number of renewals, and of places to give up, that are begun before all else is seen to.
+/// The most renewals, and releases, that are begun before other work is handled.
 const FEW: usize = 20;
-/// How much earlier a renewal is begun if others are due. Below a quarter of the shortest lease.
+/// How much earlier a renewal is sent to go with others. Below a quarter of the shortest lease.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// The time for one request to give a place up.
+/// The time limit of one release request.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// The pause after a panic, so that one that comes back each time does not keep a processor busy.
+/// The pause after a panic, so that a recurring panic does not keep a processor busy.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
 /// One piece of the renewer's work.
@@ -148,20 +148,20 @@ static RENEWER: Renewer = Renewer {
     nudge: Notify::const_new(),
 };
 
-/// Makes sure that the renewer's thread runs. To be called before anything is asked for that it
-/// must renew, or give up.
+/// Makes sure that the renewer's thread runs. Called before any request that it must follow up, by
+/// renewing or releasing.
 ///
 /// # Errors
 ///
-/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread or no descriptors;
-/// the next call tries again.
+/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system is short of threads or file
+/// descriptors; the next call tries again.
 pub(crate) fn start() -> Result<()> {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     let started = || thread::start("holdline-renewer", || RENEWER.go_on_for_ever());
     thread::made_once(&RUNTIME, started).map(|_| ())
 }
 
-/// Begins to renew a lock, and to watch its deadline.
+/// Registers a lock for renewal, and for its deadline.
 pub(crate) fn register(held: &Arc<HeldLock>) {
     let mut plan = RENEWER.plan.lock();
     let id = held.ticket().id;
@@ -186,7 +186,7 @@ pub(crate) fn unregister(held: &Arc<HeldLock>) {
     plan.entries.remove(&due_at(due, held));
 }
 
-/// Gives a place up in the background, trying until it is done or has lapsed.
+/// Releases a place in the background, retrying until it is released or expired.
 pub(crate) fn release_later(leave: PendingRelease) {
     RENEWER.plan.lock().leaves.push(leave);
     RENEWER.nudge.notify_one();
@@ -198,7 +198,7 @@ pub(crate) fn verify(id: TicketId) {
     RENEWER.nudge.notify_one();
 }
 
-/// Makes the renewer panic, as a defect in it would.
+/// Makes the renewer panic, as a bug in it would.
 #[cfg(feature = "testing")]
 pub(crate) fn doom() {
     RENEWER.plan.lock().doomed = true;
@@ -206,14 +206,14 @@ pub(crate) fn doom() {
 }
 
 impl Renewer {
-    /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:
-    /// what was to be given up is given up by the next run.
+    /// Runs for ever. After a panic, marks all locks as lost and runs again; the next run completes
+    /// the pending releases.
     async fn go_on_for_ever(&'static self) {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
             tracing::error!("the thread that renews locks has panicked; all locks are lost");
             while let Some((_, held)) = { self.plan.lock().entries.pop_first() } {
-                // A waker may panic as well, and the others are to be told all the same.
+                // A waker may panic as well; the other holders must be notified all the same.
                 let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
             }
             clock::pause(AFTER_PANIC).await;
@@ -221,18 +221,18 @@ impl Renewer {
     }
 
     async fn run(&'static self) {
-        // A store that panics fails one call, and must not take the renewer along.
+        // A panic of a store fails one call, and must not end the renewer.
         let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
         let mut work = FuturesUnordered::new();
         let (mut due, mut leaves) = (VecDeque::new(), VecDeque::new());
         loop {
             let Agenda { losses, next } = self.collect(&mut due, &mut leaves);
             work.extend(losses.into_iter().map(|held| begin(Job::Lapse(held))));
-            // A few at a time: while the store works on these the next are begun, and the first are
-            // done with, and out of memory, before the last.
+            // In small groups: while the store works on one group the next is begun, and the first
+            // are complete, and their memory freed, before the last.
             let few = due.drain(..due.len().min(FEW)).filter(|held| !held.is_over());
             work.extend(few.map(|held| begin(Job::Renew(held))));
-            // Also of these, so that a crowd that gives up does not keep renewals waiting.
+            // The same for releases, so that a burst of them does not delay renewals.
             let few = leaves.drain(..leaves.len().min(FEW));
             work.extend(few.map(|leave| begin(Job::Finish(leave))));
             tokio::select! {
@@ -249,7 +249,7 @@ impl Renewer {
         }
     }
 
-    /// Adds what is to be renewed and what is to be given up, and takes what else there is to do.
+    /// Adds new renewals and releases, and takes other pending work.
     fn collect(
         &self,
         renewals: &mut VecDeque<Arc<HeldLock>>,
@@ -261,13 +261,12 @@ impl Renewer {
         #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         plan.take_hints(now);
-        // Together with those that are due go those that will be so in a moment, as if it had come:
-        // a store may renew many by one call.
+        // Locks that will be due in a moment go along: a store may renew many in one call.
         let moment = if plan.first() <= now { now.after(TOGETHER) } else { now };
         while let Some(first) = plan.entries.first_entry().filter(|first| first.key().0 <= moment) {
             let at = first.key().0.max(now);
             if at > now && first.get().until() <= at {
-                break; // not a renewal but a loss, which is not before its time
+                break; // a loss, which must not come early
             }
             let held = first.remove();
             if held.is_over() {
@@ -296,7 +295,7 @@ impl Plan {
         self.entries.first_key_value().map_or(Time::NEVER, |((due, _), _)| *due)
     }
 
-    /// Makes the locks due of which hints say that they may be gone: one pass for all hints.
+    /// Makes the hinted locks due, in one pass.
     fn take_hints(&mut self, now: Time) {
         if self.hints.is_empty() {
             return;
@@ -317,7 +316,7 @@ impl Plan {
     }
 }
 
-/// The locks whose deadlines have passed, and when the renewer is to look again.
+/// The locks whose deadlines have passed, and when to look again.
 struct Agenda {
     losses: Vec<Arc<HeldLock>>,
     next: Time,
@@ -331,9 +330,9 @@ async fn work(job: Job) {
     }
 }
 
-/// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at once:
-/// the margin is the holder's, to stop its work in, and nobody is to be let in before it is over.
-/// By then the lease is over as well, unless a renewal came through unconfirmed.
+/// Handles a deadline that passed without a renewal: notifies the holder, then leaves the line. Not
+/// at once: the margin is the holder's time to stop its work, and no other ticket may be admitted
+/// before it is over. By then the lease is over too, unless a renewal succeeded unconfirmed.
 async fn lapse(held: Arc<HeldLock>) {
     if held.lose() {
         clock::sleep_until(held.lapses()).await;
@@ -348,7 +347,7 @@ async fn finish(mut leave: PendingRelease) {
     for attempt in 0.. {
         match try_to_leave(&leave).await {
             Ok(()) => break,
-            // Also then the place is there until its lease is over; and rights may come back.
+            // The place still exists until its lease is over, and permissions may be restored.
             Err(error) if !error.retryable() && !told => {
                 tracing::warn!(name = %leave.line, %error, "could not leave the line");
                 told = true;
@@ -366,7 +365,7 @@ async fn finish(mut leave: PendingRelease) {
     leave.done = true;
 }
 
-/// Asks the store once, when it is this one's turn.
+/// Sends one release request, when it is its turn.
 async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
     let handles = &*leave.handles;
     let _turn = handles.undone.turn().await;
@@ -411,7 +410,7 @@ mod tests {
     use super::*;
     use crate::held_lock::tests::asked_for;
 
-    /// A store may find out that a place is gone while the answer that gave it is on its way.
+    /// A store may find a place gone before the reply that gave it has arrived.
     #[tokio::test]
     async fn a_hint_that_comes_before_its_lock_is_looked_into() {
         start().expect("there is a thread");

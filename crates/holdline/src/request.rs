@@ -1,4 +1,4 @@
-//! One acquisition as it is asked for: everything about it but the store.
+//! The acquisition request: everything about one acquisition but the store.
 
 use crate::clock;
 use crate::error::Result;
@@ -9,12 +9,12 @@ use holdline_kernel::{Lease, LeaseTimer, Time, WaitMode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bounds of local handoff.
+/// The bounds of local handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// How many holders one ticket may serve in all.
+    /// The most holders that one ticket may serve.
     pub(crate) most: u32,
-    /// For how long.
+    /// The longest time that one ticket may serve them.
     pub(crate) time: Duration,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct AcquireRequest {
     pub(crate) lease: Lease,
     pub(crate) wait_lease: Duration,
     pub(crate) renew: bool,
-    /// How often it is renewed at least, if that was chosen.
+    /// The longest interval between renewals, if one was set.
     pub(crate) renew_interval: Option<Duration>,
     pub(crate) token_count: u32,
     pub(crate) note: Arc<str>,
@@ -56,7 +56,7 @@ impl AcquireRequest {
         self.often(LeaseTimer::new(self.lease, sent, self.renew))
     }
 
-    /// The timer of a lock that was acquired by a notice, and is good until then.
+    /// The timer of a lock that was acquired by a notice and is valid until `until`.
     pub(crate) fn trusted_timer(&self, until: Time) -> LeaseTimer {
         self.often(LeaseTimer::trusted(self.lease, clock::now(), until))
     }
@@ -65,7 +65,7 @@ impl AcquireRequest {
         self.renew_interval.map_or(timer, |interval| timer.every(interval, clock::now()))
     }
 
-    /// A new ticket for it.
+    /// A new ticket for this request.
     pub(crate) fn ticket(&self) -> Result<Ticket> {
         Ok(Ticket {
             id: TicketId(names::random()?),

@@ -1,5 +1,5 @@
-//! The tables and functions that stores in databases need. Opening a store never creates them
-//! without being told to: have [`text`] run by an administrator, or call [`install`].
+//! The schema: the tables and functions that stores in databases need. Opening a store does not
+//! create them unless told to: have an administrator run [`text`], or call [`install`].
 
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "mysql")]
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// The databases that have a schema.
 pub const KINDS: [&str; 2] = ["postgres", "mysql"];
 
-/// The statements that create the tables and functions in a database of this kind, as [`kind_of`]
-/// knows it. They can be run more than once. `schema` is the name of the database schema; `None` is
+/// Returns the statements that create the tables and functions in a database of this kind (see
+/// [`kind_of`]). They can be run repeatedly. `schema` is the name of the database schema; `None` is
 /// the default, `holdline`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if there is no such kind or can be no such schema,
+/// [`ErrorKind::Invalid`] if there is no such kind or the schema's name is invalid,
 /// [`ErrorKind::Unsupported`] if this build lacks the store.
 pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
     match kind_of(kind).unwrap_or(kind) {
@@ -39,7 +39,7 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
 }
 
 /// Installs the tables and functions in the database at this URL, in the schema that it names: all
-/// or nothing. It does no harm if they are there, or if others do the same at the same time.
+/// or nothing. It is safe to repeat, and to run concurrently.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, all or nothing was done.
+/// If the future is dropped, either all or nothing was installed.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn install(url: &str) -> Result<()> {
     match parts(url) {
@@ -59,9 +59,9 @@ pub async fn install(url: &str) -> Result<()> {
     }
 }
 
-/// Removes what no lock needs from the database at this URL: expired places, and what is kept of
-/// locks that nobody has used for `idle`. No store needs it; it saves room. Returns the number of
-/// locks that were forgotten.
+/// Removes data that no lock needs from the database at this URL: expired places, and the state of
+/// locks unused for at least `idle`. Locks work without it; it saves space. Returns the number of
+/// locks whose state was removed.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub async fn install(url: &str) -> Result<()> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, all or nothing was done.
+/// If the future is dropped, either all or nothing was removed.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     match parts(url) {
@@ -84,8 +84,8 @@ pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     }
 }
 
-/// The kind, one of [`KINDS`], of the database with this URL or scheme of a URL: MariaDB's is
-/// `mysql`. `None` for other stores.
+/// The kind of the database with this URL or scheme, one of [`KINDS`]. MariaDB's is `mysql`. `None`
+/// for other stores.
 #[must_use]
 pub fn kind_of(url: &str) -> Option<&'static str> {
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {

@@ -1,56 +1,58 @@
 //! The store contract: what a coordination service must provide to everything above it.
 //!
 //! A store keeps lines of tickets (see [`holdline_kernel`]). Entering, polling and renewing are one
-//! operation, [`Store::enter`], and one round trip; so is [`Store::leave`]. The trait is the
-//! minimum that a store must do itself: it has no convenience methods, and one that a store may
-//! leave out, [`Store::subscribe`].
+//! operation, [`Store::enter`], and take one round trip; so does [`Store::leave`]. The trait is the
+//! minimum that a store must implement: it has no convenience methods, and only
+//! [`Store::subscribe`] is optional.
 //!
-//! # The promises every store makes
+//! # Promises of every store
 //!
-//! - **Idempotence.** Every operation may be retried blindly after a time-out, with the same
-//!   ticket: the answer to the retry is the answer to "did I get it?".
-//! - **The rule.** A ticket is admitted when the weight ahead of it, plus its own, fits the
+//! - **Idempotence.** Every operation may be retried blindly after a timeout, with the same ticket:
+//!   the answer to the retry is the answer to "did I get it?".
+//! - **Admission rule.** A ticket is admitted when the weight ahead of it, plus its own, fits the
 //!   capacity. Its place number is its fencing token, and rises strictly from holder to holder of a
-//!   line, also after the line has been empty.
+//!   line, even if the line was empty in between.
 //! - **Time.** Leases expire inside the store, by the store's clock. A renewal never shortens a
-//!   lease. A ticket that has expired is gone: [`Enter::Keep`] answers [`Standing::Lost`], and
-//!   never takes a new place.
-//! - **Notices.** [`Store::watch`] may return early, and must return soon after a notice that came
-//!   at any time since the reply that gave the place; the caller polls after a bounded time anyway,
-//!   so a lost notice is a short delay and never a hang. A departure wakes the waiters that it
-//!   admits, and no others; in a store without places, all waiters.
-//! - **Observers.** [`Store::subscribe`] tells those who watch a line without standing in it. It
-//!   costs those who stand in it nothing: no message, no round trip. A store that cannot leaves it
-//!   out, and observers poll.
-//! - **Cost.** No operation grows with the number of waiters or holders of its line.
+//!   lease. An expired ticket is gone: [`Enter::Keep`] answers [`Standing::Lost`], and never takes
+//!   a new place.
+//! - **Notices.** [`Store::watch`] may return early, and must return soon after any notice sent
+//!   since the reply that gave the place. The caller polls after a bounded time anyway, so a lost
+//!   notice causes a short delay, never a hang. A departure wakes the waiters that it admits, and
+//!   no others; in a store without places, all waiters.
+//! - **Observers.** [`Store::subscribe`] notifies clients that watch a line without a place in it.
+//!   It costs the clients in the line nothing: no message, no round trip. A store that cannot do so
+//!   omits it, and observers poll.
+//! - **Cost.** No operation's cost grows with the number of waiters or holders of its line.
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
 //!   done. The caller follows up with `leave`, through this store or its background handle. After
-//!   the reply to that, a dropped `enter` of the same ticket that is still on its way takes no
+//!   the reply to that, a dropped `enter` of the same ticket that is still in transit takes no
 //!   place (unless the network delays it for longer than the store can remember).
 //!
 //! Stores differ in their [`Capabilities`], which are data. Recipes refuse what a store cannot do,
-//! and the conformance suite chooses its cases by them.
+//! and the conformance suite selects its cases by them.
 //!
-//! # What each kind of store owes
+//! # Duties of each kind of store
 //!
-//! - **A queue in the server** applies the rule by a script, a function or a transaction. It owes
-//!   agreement with the kernel's `Line`, step by step on random operations: standings, wake-ups,
-//!   and when to ask again. Leases are judged by the server's clock, and a token is the last one
-//!   plus 1 or that clock in microseconds, whichever is higher. What `Head` keeps is kept, so that
-//!   no operation walks the line.
-//! - **Ephemeral entries, ordered by the server**, end with a session; the client lists those ahead
-//!   of its own and applies `rule::blockers`. It owes a proof that the session lived when the reply
-//!   was sent, and until when it will; a watch on the entries that block, and on no others; and
-//!   after an unknown outcome it finds its entry again by the ticket's id, or removes it.
-//! - **A single key** has one holder or none. It answers `Waiting { seq: None, .. }` to all others,
-//!   promises neither a fair queue nor weights, and tokens only if a counter outlives the key. A
-//!   departure compares the owner, so that it never removes another client's key.
+//! - **A queue in the server** applies the rule in a script, a function or a transaction. It must
+//!   agree with the kernel's `Line`, step by step on random operations: standings, wake-ups, and
+//!   when to ask again. Leases are judged by the server's clock; a token is the last one plus 1, or
+//!   that clock in microseconds, whichever is higher. The store keeps the contents of `Head`, so
+//!   that no operation walks the line.
+//! - **Ephemeral entries, ordered by the server**, end with a session. The client lists the entries
+//!   ahead of its own and applies `rule::blockers`. The store must prove that the session was alive
+//!   when the reply was sent, and until when it will be; it watches the entries that block, and no
+//!   others; and after an unknown outcome it finds its entry by the ticket's id, or removes it.
+//! - **A single key** has one holder or none. The store answers `Waiting { seq: None, .. }` to all
+//!   others, promises neither a fair queue nor weights, and promises tokens only if a counter
+//!   outlives the key. A departure compares the owner, so that it never removes another client's
+//!   key.
 //!
-//! # A store of one's own
+//! # Custom stores
 //!
 //! A type that implements [`AsyncStore`] is a [`Store`]: pass it to [`Client::new`]. The modules
-//! `stores::queue`, `stores::ephemeral` and `stores::single_key` say how a store of their kind is
-//! begun; `examples/src/bin/own_store.rs` is one in some sixty lines that passes the suite.
+//! `stores::queue`, `stores::ephemeral` and `stores::single_key` explain how to start a store of
+//! their kind. `examples/src/bin/own_store.rs` is a store of some sixty lines that passes the
+//! suite.
 //!
 //! [`Client::new`]: crate::Client::new
 
@@ -64,11 +66,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A boxed future of a result, as every store operation returns. The box is cheap compared with a
-/// network, and keeps stores usable as `dyn Store`.
+/// The boxed future that every store operation returns. The box is cheap compared with a network
+/// round trip, and keeps stores usable as `dyn Store`.
 pub type Async<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A callback for hints that a ticket is gone; stores call it from any thread. The ticket is then
+/// A callback for hints that a ticket is gone. Stores call it from any thread; the ticket is then
 /// renewed at once to find out.
 pub type LossHint = Arc<dyn Fn(TicketId) + Send + Sync>;
 
@@ -76,7 +78,7 @@ pub type LossHint = Arc<dyn Fn(TicketId) + Send + Sync>;
 pub trait Store: Debug + Send + Sync + 'static {
     /// Takes, keeps or renews a place in `line`, and returns its standing. One round trip.
     ///
-    /// `note` is kept with the place, for people and for followers of a leader; each call that
+    /// `note` is stored with the place, for people and for followers of a leader. Each call that
     /// finds the place replaces it.
     fn enter<'a>(
         &'a self,
@@ -86,17 +88,17 @@ pub trait Store: Debug + Send + Sync + 'static {
         how: Enter,
     ) -> Async<'a, Standing>;
 
-    /// Gives a place up, and wakes the waiters that this admits. Returns whether there was a place;
-    /// its absence is no error. One round trip.
+    /// Gives a place up, and wakes the waiters that its departure admits. Returns whether there was
+    /// a place; a missing place is no error. One round trip.
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool>;
 
-    /// Waits for a notice that the standing of a waiting ticket may have changed: of one that
-    /// entered by [`Enter::Queue`], also if the store keeps no places. May return early; never
+    /// Waits for a notice that the standing of a waiting ticket may have changed. The ticket must
+    /// have entered by [`Enter::Queue`], even if the store keeps no places. May return early; never
     /// returns if the store has no [`notifications`](Capabilities::notifications).
     ///
-    /// Returns a place if the notice proves that it was admitted, because the line sent it when it
-    /// admitted that very place: the waiter need not ask. An admitted place is kept for the rest of
-    /// the ticket's wait lease, counted from the last reply about it, until it is renewed.
+    /// Returns a place if the notice proves its admission, because the line sent it on admitting
+    /// that very place: the waiter need not ask. An admitted place is kept until it is renewed, for
+    /// the rest of the ticket's wait lease, counted from the last reply about it.
     fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>>;
 
     /// The whole line, front first: for people, and for following a leader.
@@ -105,18 +107,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The names of all lines that are not empty and begin with `prefix`, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
 
-    /// Removes another client's place by force. Returns a token that is higher than any of that
-    /// place's, and no higher than that of any place behind it (the next place's; a new one if it
-    /// was the last), or `None` if there is no such place. `note` tells the removed ticket's owner
-    /// by whom and why: it is in [`QueueSnapshot::evictions`] from then on.
+    /// Removes another client's place by force. Returns a token that is higher than any token of
+    /// that place, and no higher than that of any place behind it (the token of the next place, or
+    /// a new one if it was the last); `None` if there is no such place. `note` tells the removed
+    /// ticket's owner which process did it and why; it is listed in [`QueueSnapshot::evictions`]
+    /// from then on.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>>;
 
     /// Subscribes to changes of lines: places that come, go, are admitted, or change their notes.
-    /// May tell of more than that, and may miss what is told by time alone, as an expiry. Returns
-    /// at once; the store begins to listen in the background, and says when it does. As called
-    /// from within a runtime of Tokio, after a look that was answered.
+    /// May report other changes too, and may miss expiries. Returns at once; the store begins to
+    /// listen in the background, and reports when it does. Called within a Tokio runtime, after a
+    /// snapshot or list that succeeded.
     ///
-    /// The default is for stores that tell observers nothing.
+    /// The default is for stores that do not notify observers.
     fn subscribe(&self, _lines: &Lines) -> Subscription {
         Subscription::none()
     }
@@ -124,8 +127,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The capabilities of this store.
     fn capabilities(&self) -> Capabilities;
 
-    /// A handle of the same store for the renewer's thread, with connections of its own, if it has
-    /// connections.
+    /// A second handle of the same store for the renewer's thread, with its own connections if the
+    /// store has any.
     fn background_handle(&self) -> Arc<dyn Store>;
 
     /// Sets the callback for hints that a held ticket is gone. Called once, before the first
@@ -136,14 +139,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn address(&self) -> String;
 }
 
-/// A store as its author writes it: the operations of [`Store`], with `async fn`. Each type that
-/// has them is a [`Store`], whose futures are boxed in one place, here.
+/// A store as its author writes it: the operations of [`Store`] as `async fn`s. Every type that
+/// implements it is a [`Store`]; the futures are boxed in one place, here.
 ///
-/// The methods have the names of the contract's, so import one of the two traits, not both, where a
-/// store's own type is at hand: this one where it is written, [`Store`] where it is used.
+/// The two traits share method names, so do not import both: import this trait where a store is
+/// implemented, and [`Store`] where it is used.
 pub trait AsyncStore: Debug + Send + Sync + Sized + 'static {
-    /// See [`Store::enter`]. The ticket's weight is at least 1, and at most its capacity: other
-    /// tickets are refused before.
+    /// See [`Store::enter`]. The ticket's weight is between 1 and its capacity: other tickets have
+    /// already been refused.
     fn enter(
         &self,
         line: &Name,
@@ -254,18 +257,18 @@ pub struct Capabilities {
     pub fair_queue: bool,
     /// Tokens rise strictly from holder to holder.
     pub fencing_tokens: bool,
-    /// Waiters are notified when they are admitted, and need not poll; in a store without places,
-    /// when a retry may succeed.
+    /// Waiters are notified of their admission, and need not poll; in a store without places, they
+    /// are notified when a retry may succeed.
     pub notifications: bool,
-    /// Weights and capacities other than 1: semaphores and read-write locks.
+    /// Weights and capacities above 1 are supported: semaphores and read-write locks.
     pub weighted: bool,
     /// A ticket may reserve several tokens, for local handoff.
     pub token_ranges: bool,
-    /// A holder's crash releases the lock at once, not only after its lease.
+    /// A holder's crash releases the lock at once, not only when its lease ends.
     pub crash_release: bool,
-    /// Locks are kept when the store fails over to another node.
+    /// Locks survive a failover of the store to another node.
     pub survives_failover: bool,
-    /// Locks are kept when the store restarts.
+    /// Locks survive a restart of the store.
     pub survives_restart: bool,
     /// The shortest lease.
     pub lease_min: Duration,
@@ -280,9 +283,9 @@ pub struct QueueSnapshot {
     pub capacity: u32,
     /// The tickets in the line, front first.
     pub places: Vec<QueueEntry>,
-    /// Places that were recently removed by force, oldest first. A store keeps the last
-    /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], also when the line is empty.
-    /// A store that is made of stores has them in the order of most of those that answer.
+    /// The most recent places removed by force, oldest first. A store keeps the last
+    /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], even if the line is empty. A store made
+    /// of several stores lists them in the order of most of those that answer.
     pub evictions: Vec<Eviction>,
 }
 
@@ -291,15 +294,15 @@ pub struct QueueSnapshot {
 pub struct Eviction {
     /// The ticket that had the place.
     pub id: TicketId,
-    /// The note that [`Store::evict`] was given: by whom and why.
+    /// The note given to [`Store::evict`]: which process removed the place, and why.
     pub note: Arc<str>,
 }
 
-/// The capacity of a read-write lock, and the weight of its writers.
+/// The capacity of a read-write lock, and the weight of a writer.
 pub const READ_WRITE: u32 = 1 << 30;
 /// The highest number of evictions of one line that a store keeps.
 pub const EVICTIONS_KEPT: usize = 8;
-/// The time for which a store keeps an eviction, unless later ones replace it.
+/// How long a store keeps an eviction, unless later ones replace it.
 pub const EVICTION_TIME: Duration = Duration::from_secs(60);
 
 impl QueueSnapshot {
@@ -323,7 +326,7 @@ pub struct QueueEntry {
     pub seq: Seq,
     /// The ticket's weight.
     pub weight: u32,
-    /// Whether it holds.
+    /// Whether the ticket is a holder.
     pub admitted: bool,
     /// The time until the place expires, unless it is renewed.
     pub expires_in: Duration,
@@ -331,7 +334,7 @@ pub struct QueueEntry {
     pub note: Arc<str>,
 }
 
-/// The library's error for a refusal of the kernel's.
+/// Converts a refusal of the kernel's into an error.
 pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
     let mut message = String::new();
     let _ = match refusal {

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
-/// The lines that a subscription is about.
+/// The lines that a subscription covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lines {
     /// The line of this name.
     Named(Name),
-    /// All lines whose names begin so.
+    /// All lines whose names begin with this prefix.
     Prefix(String),
 }
 
 impl Lines {
-    /// Whether the line of this name is one of them.
+    /// Whether the subscription covers the line of this name.
     pub fn contain(&self, name: &Name) -> bool {
         match self {
             Lines::Named(line) => line == name,
@@ -26,13 +26,13 @@ impl Lines {
     }
 }
 
-/// A subscription to changes of lines, which ends when it is dropped. Made by
+/// A subscription to changes of lines, which ends when it is dropped. Created by
 /// [`Store::subscribe`](crate::store::Store::subscribe).
 pub struct Subscription {
     shared: Arc<Shared>,
-    /// Whether what ends by time alone is told, too.
+    /// Whether expiries are notified, too.
     complete: bool,
-    /// What keeps the store listening.
+    /// A value that keeps the store listening.
     source: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -48,59 +48,59 @@ struct Shared {
 }
 
 impl Subscription {
-    /// The subscription of a store that has no notices for observers: nothing is ever told.
+    /// The subscription of a store that never notifies observers.
     pub fn none() -> Self {
         Subscription { shared: Arc::default(), complete: false, source: None }
     }
 
-    /// A subscription, and what the store tells it by.
+    /// Creates a subscription, and the notifier by which the store reports changes.
     pub fn new() -> (Notifier, Self) {
         let subscription = Subscription::none();
         (Notifier(Arc::clone(&subscription.shared)), subscription)
     }
 
-    /// The same, of a store that also tells of what ends by time alone: a lease, a session, a
-    /// process that crashed. Its observers need not poll while it listens.
+    /// Marks the subscription as complete: the store also notifies about expiries of leases and
+    /// sessions, and about crashed processes. Observers need not poll while such a store listens.
     pub fn complete(mut self) -> Self {
         self.complete = true;
         self
     }
 
-    /// Keeps this until the subscription is dropped: whatever ends the store's listening with it.
+    /// Keeps a value until the subscription is dropped; dropping it stops the store's listening.
     pub fn keep(mut self, source: impl Any + Send + Sync) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// Whether every change will be told, as things are now.
+    /// Whether every change will be notified, as things stand now.
     pub fn tells_all(&self) -> bool {
         self.complete && self.shared.listens.load(Ordering::Acquire)
     }
 
-    /// Waits until something has been told since the last call.
+    /// Waits for a change; returns at once if there was one since the last call.
     ///
     /// # Cancel safety
     ///
-    /// What is told while nobody waits is kept for the next call.
+    /// A change that comes while no task waits is kept for the next call.
     pub async fn changed(&self) {
         self.shared.changed.notified().await;
     }
 }
 
 impl Notifier {
-    /// Tells that the store listens from now on. What came before may have been missed, so this
+    /// Reports that the store listens from now on. Earlier changes may have been missed, so this
     /// counts as a change.
     pub fn begin(&self) {
         self.0.listens.store(true, Ordering::Release);
         self.changed();
     }
 
-    /// Tells of a change. Many that come at once are one.
+    /// Reports a change. Several that come at once count as one.
     pub fn changed(&self) {
         self.0.changed.notify_one();
     }
 
-    /// Tells that the store does not listen any more, or cannot for now.
+    /// Reports that the store no longer listens, or cannot for now.
     pub fn end(&self) {
         self.0.listens.store(false, Ordering::Release);
         self.changed();

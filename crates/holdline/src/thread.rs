@@ -1,4 +1,4 @@
-//! A thread with a runtime of its own, for what must go on while the program's executor is busy.
+//! A background thread with its own runtime, for work that must not wait for a busy executor.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Starts a thread of this name that drives `work` on a runtime of its own. Everything that can be
-/// short is asked for here, on the caller's thread, so that it is the caller's error.
+/// Starts a thread of this name that drives `work` on a runtime of its own. Every resource that can
+/// run short is acquired here, on the caller's thread, so that a failure is the caller's error.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unavailable`] if file descriptors, memory or threads are short: the same call may
-/// succeed later.
+/// [`ErrorKind::Unavailable`] if file descriptors, memory or threads are short; a later call may
+/// succeed.
 pub(crate) fn start<F: Future<Output = ()>>(
     name: &str,
     work: impl FnOnce() -> F + Send + 'static,
@@ -28,7 +28,7 @@ pub(crate) fn start<F: Future<Output = ()>>(
     Ok(handle)
 }
 
-/// The value of `cell`, made by `make` if it is not there yet. Only a success is remembered.
+/// The value of `cell`, made by `make` on first use. Only a success is remembered.
 pub(crate) fn made_once<T>(
     cell: &'static OnceLock<T>,
     make: impl FnOnce() -> Result<T>,
@@ -45,9 +45,9 @@ pub(crate) fn made_once<T>(
     Ok(cell.get_or_init(|| value))
 }
 
-/// A runtime for the thread or threads of this name.
+/// Builds a runtime for the threads of this name.
 pub(crate) fn build(builder: &mut Builder, name: &str) -> Result<Runtime> {
-    // Some of what is short makes it panic.
+    // Some shortages make it panic.
     let built = catch_unwind(AssertUnwindSafe(|| builder.build()))
         .unwrap_or_else(|_| Err(io::Error::other("the runtime panicked while it was made")));
     built.map_err(|error| short(name, error))
@@ -62,7 +62,7 @@ fn short(name: &str, error: io::Error) -> Error {
     Error::because(ErrorKind::Unavailable, message, error)
 }
 
-/// A runtime that may be dropped anywhere, also on an executor's thread.
+/// A runtime that may be dropped anywhere, even on an executor's thread.
 struct Owned(Option<Runtime>);
 
 impl Owned {

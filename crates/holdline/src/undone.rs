@@ -1,18 +1,18 @@
-//! The places of one client that are being given up in the background: how many there are, and how
-//! many of them at once ask the store.
+//! The pending releases of one client: how many places are still to be released in the background,
+//! and how many release requests are sent at once.
 
 use crate::clock;
 use holdline_kernel::Time;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// With so many places to give up a client takes no new ones,
+/// At this many pending releases a client takes no new places.
 pub(crate) const MOST: usize = 512;
-/// until there are only so many left.
+/// At this many it takes new ones again.
 const FEW: usize = 256;
-/// The number of requests to give a place up that a store has from one client at once.
+/// The most concurrent release requests from one client to a store.
 pub(crate) const UNDER_WAY: usize = 64;
 
-/// The places of one client that are still to be given up.
+/// The pending releases of one client.
 #[derive(Debug)]
 pub(crate) struct Undone {
     count: watch::Sender<Count>,
@@ -22,7 +22,7 @@ pub(crate) struct Undone {
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     places: usize,
-    /// There are too many: acquisitions wait.
+    /// Whether there are too many, so that acquisitions wait.
     crowded: bool,
 }
 
@@ -50,14 +50,14 @@ impl Undone {
         });
     }
 
-    /// The number of places that are still to be given up.
+    /// The number of places that are still to be released.
     #[cfg(feature = "testing")]
     pub(crate) fn places(&self) -> usize {
         self.count.borrow().places
     }
 
-    /// Waits until there is room for a place that may have to be given up, and says whether there
-    /// was in time.
+    /// Waits until there is room for one more place that may need a release. Returns whether there
+    /// was room in time.
     ///
     /// # Cancel safety
     ///
@@ -70,19 +70,19 @@ impl Undone {
         clock::within(limit, changes.wait_for(|count| !count.crowded)).await.is_some()
     }
 
-    /// Waits until nothing is left to be given up.
+    /// Waits until no release is pending.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub(crate) async fn none_left(&self) {
-        // The sender lives as long as this: it cannot fail.
+        // The sender lives as long as this value, so this cannot fail.
         let _ = self.count.subscribe().wait_for(|count| count.places == 0).await;
     }
 
-    /// Waits for the turn to ask the store.
+    /// Waits for the turn to send a release request.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.turns.acquire().await.ok()
     }
 }

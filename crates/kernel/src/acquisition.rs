@@ -1,8 +1,8 @@
 //! The acquisition: one ticket until it is admitted or given up, as a state machine without I/O.
 //!
 //! The driver passes it events and carries out its actions. It never takes a lock on a guess: a
-//! grant needs a reply that says "admitted" and that is still good when it arrives; after a failure
-//! whose outcome is unknown the same question is asked again, which the line answers the same way.
+//! grant needs a reply that says "admitted" and is still valid when it arrives. After a failure
+//! with an unknown outcome, the same request is sent again, which the line answers in the same way.
 
 use crate::{Backoff, Enter, Lease, Seq, Standing, Time};
 use core::time::Duration;
@@ -12,8 +12,8 @@ use core::time::Duration;
 pub enum WaitMode {
     /// Send one request.
     Try,
-    /// Keep a place in the line, if the store has places; ask again on a notice, or when the reply
-    /// says.
+    /// Keep a place in the line, if the store has places. Ask again on a notice, or when the last
+    /// reply says.
     Listen,
     /// Keep a place in the line; poll by this schedule.
     Poll(Backoff),
@@ -35,8 +35,8 @@ pub enum Event {
     Failed,
     /// The timer of a wait has ended, or a notice came.
     Woken,
-    /// A notice from the line: the ticket's place of this number was admitted. (The ticket may have
-    /// lost that place and got another since.)
+    /// A notice from the line: the ticket was admitted with this place number. (It may have lost
+    /// that place since, and got another.)
     AdmittedByNotice(Seq),
 }
 
@@ -45,7 +45,7 @@ pub enum Event {
 pub enum Action {
     /// Send this request to the store.
     Send(Enter),
-    /// Wait until this instant; if there is a place in the line, also for a notice about it.
+    /// Wait until this instant or, if the ticket has a place in the line, for a notice about it.
     Wait {
         /// When the wait ends.
         until: Time,
@@ -56,22 +56,22 @@ pub enum Action {
     Grant {
         /// The fencing token.
         seq: Seq,
-        /// When the request that gave it was sent.
+        /// When the request that acquired it was sent.
         sent: Time,
     },
-    /// The lock is acquired, by a notice. The store keeps the place for as long as its last reply
-    /// promised, so the lock must be renewed before `until`.
+    /// The lock is acquired, by a notice. The store keeps the place only for as long as its last
+    /// reply promised, so the lock must be renewed before `until`.
     GrantOnNotice {
         /// The fencing token.
         seq: Seq,
         /// Until when the lock is known to be held.
         until: Time,
     },
-    /// The ticket has no place. Begin again with a new one, by [`Acquisition::restart`].
+    /// The ticket has no place. Start again with a new ticket, by [`Acquisition::restart`].
     Restart,
-    /// The ticket was not admitted before the limit, or not at once. Leave the line.
+    /// The ticket was not admitted before the limit, or not at once for a try. Leave the line.
     GiveUp,
-    /// The store is given up: it failed for longer than the acquisition rides out, or until the
+    /// The store is unavailable: it failed for longer than the acquisition waits out, or until the
     /// limit. Leave the line, and report the last error.
     Fail,
 }
@@ -91,23 +91,24 @@ pub struct Acquisition {
     reached: bool,
     /// When the first of the consecutive failures was seen.
     away_since: Time,
-    /// Whether the last request was answered, so that no request's outcome is open.
+    /// Whether the last request was answered, so that no outcome is unknown.
     settled: bool,
-    /// The wait lease, if notices are trusted: from when the request at `asked` was sent, the
-    /// store keeps a waiting place this long.
+    /// The wait lease, if notices are trusted: the store keeps a waiting place this long, counted
+    /// from when the request at `asked` was sent.
     notice_lease: Option<Lease>,
     asked: Time,
 }
 
-/// The number of consecutive failures after which an acquisition that rides out no outage ends.
+/// The number of consecutive failures that end an acquisition which waits out no outage.
 const FAILURES: u32 = 5;
 
-/// What must be left of a lease for a notice alone to grant the lock. With less, a request confirms
-/// it, and begins a whole lease: no holder starts out with one that a slow renewal could outlast.
+/// The least rest of a lease with which a notice alone grants the lock. With less, a request
+/// confirms it and begins a whole lease: no holder starts with a lease that a slow renewal could
+/// outlast.
 const LEAST_ON_NOTICE: Duration = Duration::from_secs(1);
 
 impl Acquisition {
-    /// An acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
+    /// Creates an acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
     pub fn new(mode: WaitMode, lease: Lease, limit: Time) -> Self {
         Acquisition {
             mode,
@@ -125,25 +126,25 @@ impl Acquisition {
         }
     }
 
-    /// Accepts a notice as proof of admission, if it leaves a second of the lease. The store must
-    /// keep a waiting place for `wait_lease` after every reply, also when it is admitted meanwhile,
+    /// Accepts a notice as proof of admission, if a second of the lease is left. The store must
+    /// keep a waiting place for `wait_lease` after every reply, even if it is admitted meanwhile,
     /// and the holder must renew.
     pub fn trusting(mut self, wait_lease: Duration) -> Self {
         self.notice_lease = Some(Lease { length: wait_lease, ..self.lease });
         self
     }
 
-    /// Rides out an outage of up to this long, if the acquisition waits and the store has answered
+    /// Waits out an outage of up to `outage`, if the acquisition waits and the store has answered
     /// before: requests are retried with exponential back-off. `reached` says whether the store has
-    /// answered this client before. A store that never answered is given up after a few tries, and
-    /// so is any store by [`WaitMode::Try`].
+    /// answered this client before. An acquisition gives up after a few attempts if the store has
+    /// never answered, or in [`WaitMode::Try`].
     pub fn outlasting(mut self, outage: Duration, reached: bool) -> Self {
         self.outage = outage;
         self.reached = reached;
         self
     }
 
-    /// The first action, also with a new ticket after [`Action::Restart`].
+    /// The first action; also the first action with a new ticket, after [`Action::Restart`].
     pub fn restart(&mut self) -> Action {
         self.seq = None;
         self.settled = false;
@@ -173,8 +174,8 @@ impl Acquisition {
         }
     }
 
-    /// The grant that a notice gives. It lasts as long as the last reply promised; none if too
-    /// little of that is left to begin with, or if a request's outcome is open.
+    /// The grant that a notice gives, for as long as the last reply promised. `None` if too little
+    /// of that is left, or if the outcome of a request is unknown.
     fn grant_on_notice(&self, now: Time, seq: Seq) -> Option<Action> {
         let notice_lease = self.notice_lease?;
         let until = notice_lease.good_until(self.asked);
@@ -188,7 +189,7 @@ impl Acquisition {
             Standing::Admitted(seq) if now < self.lease.good_until(sent) => {
                 Action::Grant { seq, sent }
             }
-            // Admitted, but the reply came after the lease that it speaks of. Ask again.
+            // Admitted, but the reply came after the end of the lease that it reports. Ask again.
             Standing::Admitted(seq) if now < self.limit => {
                 self.seq = Some(seq);
                 Action::Send(Enter::Keep(seq))
@@ -232,9 +233,9 @@ impl Acquisition {
         self.wait(now, backoff.pause(self.failures - 1, random))
     }
 
-    /// The action when the limit has passed: no lock, or an error if the store could not be asked.
+    /// The action at the limit: no lock, or an error if the store could not be asked.
     fn limit_reached(&self) -> Action {
-        // A single call that the limit cut off is not a failure: the reply before it said to wait.
+        // A single call cut off by the limit is not a failure: the reply before it said to wait.
         let asked = self.failures == 0 || (self.failures == 1 && self.polls > 0);
         if asked { Action::GiveUp } else { Action::Fail }
     }

@@ -1,14 +1,14 @@
-//! Leases: until when a lock is known to be held, and when to renew it.
+//! Leases: how long a lock is known to be held, and when to renew it.
 //!
 //! The store starts the lease when it handles a request; the holder counts from *before it sent*
-//! that request, so its own deadline can only be earlier. From that deadline it takes off an
-//! allowance for clocks that run at different rates, and a margin in which to stop work before
-//! anybody else can be let in.
+//! that request, so its own deadline can only be earlier. The deadline is earlier still by an
+//! allowance for clocks that run at different rates, and by a margin in which to stop the work
+//! before another ticket can be admitted.
 
 use crate::Time;
 use core::time::Duration;
 
-/// The number of renewals sent within one lease; one success is enough.
+/// The number of renewals sent within one lease; one success suffices.
 const TRIES: u32 = 3;
 
 /// A lease: its length, and the holder's safety margin.
@@ -16,17 +16,18 @@ const TRIES: u32 = 3;
 pub struct Lease {
     /// How long the store keeps the ticket's place.
     pub length: Duration,
-    /// How much earlier than that the holder considers the lock lost, besides the drift.
+    /// How much earlier than that the holder considers the lock lost, in addition to the drift
+    /// allowance.
     pub margin: Duration,
 }
 
 impl Lease {
-    /// The allowance for clocks that differ in rate: 1% of the lease and 2 ms.
+    /// The drift allowance, for clocks that run at different rates: 1% of the lease and 2 ms.
     pub fn drift(&self) -> Duration {
         Self::drift_of(self.length)
     }
 
-    /// The allowance for clocks that differ in rate, for a lease of this length.
+    /// The drift allowance of a lease of this length.
     pub fn drift_of(length: Duration) -> Duration {
         length / 100 + Duration::from_millis(2)
     }
@@ -64,9 +65,9 @@ pub struct LeaseTimer {
     lease: Lease,
     until: Time,
     renew: Time,
-    /// The longest time between two renewals, whatever the lease.
+    /// The longest time between two renewals, even if the lease would allow more.
     longest: Duration,
-    /// The time between two renewals before the deadline as it is.
+    /// The time between two renewals before the current deadline.
     interval: Duration,
     renewed: bool,
     doubted: Time,
@@ -82,16 +83,16 @@ impl LeaseTimer {
         LeaseTimer { lease, until, renew, longest: interval, interval, renewed, doubted: Time(0) }
     }
 
-    /// The timer of a lock acquired by a notice: good until `until` whatever its lease, with as
-    /// many tries to renew it before that.
+    /// The timer of a lock acquired by a notice: valid until `until`, whatever its lease, with the
+    /// usual number of attempts to renew it before that.
     pub fn trusted(lease: Lease, now: Time, until: Time) -> Self {
         let interval = now.until(until) / (TRIES + 1);
         let (renew, longest) = (now.after(interval), lease.renew_interval());
         LeaseTimer { lease, until, renew, longest, interval, renewed: true, doubted: Time(0) }
     }
 
-    /// The same, but renewed at least so often. An interval that is longer than the lease's own
-    /// changes nothing.
+    /// The same timer with at most `interval` between renewals. An interval longer than the lease's
+    /// own changes nothing.
     pub fn every(self, interval: Duration, now: Time) -> Self {
         let longest = interval.min(self.longest);
         let interval = interval.min(self.interval);
@@ -104,7 +105,7 @@ impl LeaseTimer {
         self.until
     }
 
-    /// When something is due: a renewal, or the deadline.
+    /// When the next step is due: a renewal, or the deadline.
     pub fn due(&self) -> Time {
         self.until.min(self.renew)
     }
@@ -120,7 +121,7 @@ impl LeaseTimer {
     }
 
     /// Records a renewal by `lease`, sent at `sent`. A renewal never shortens a lease, neither here
-    /// nor in the store, so replies may overtake one another.
+    /// nor in the store, so replies may arrive out of order.
     pub fn renewed(&mut self, lease: Lease, sent: Time) {
         let (until, interval) = (lease.good_until(sent), lease.renew_interval().min(self.longest));
         if until > self.until {
@@ -146,7 +147,7 @@ impl LeaseTimer {
     }
 
     /// Makes a renewal due at once, on a hint that the lock may be gone. A fixed lease is renewed
-    /// once for that, and stays fixed.
+    /// once for this, and stays fixed.
     pub fn verify(&mut self, now: Time) {
         self.renew = self.renew.min(now);
         self.doubted = now;

@@ -1,11 +1,10 @@
 //! The line: the tickets of one lock in order, and the one rule of admission.
 //!
 //! [`Line`] works on two things: a small [`Head`] that says how far admission has come, and the
-//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a
-//! database). Everything in the head but `last` can be derived from the places; it is kept so that
-//! no operation walks the line: entering, keeping and leaving look at a fixed number of places,
-//! however many wait or hold. Expiry is the exception: it costs one step for each place that it
-//! removes.
+//! [`Places`] themselves, which a store keeps in any form (a deque in memory, rows in a database).
+//! Everything in the head but `last` can be derived from the places. It is stored so that no
+//! operation walks the line: entering, keeping and leaving touch a fixed number of places, however
+//! many wait or hold. Expiry is the exception: it costs one step for each place that it removes.
 
 use crate::rule;
 use crate::{TicketId, Time};
@@ -16,31 +15,31 @@ use core::time::Duration;
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The number behind every place.
+    /// The number after all places.
     pub const END: Seq = Seq(u64::MAX);
 }
 
-/// The highest token: the largest integer that a database can keep.
+/// The highest token: the largest integer that a database can store.
 const LAST: u64 = i64::MAX as u64;
 
-/// A ticket: what one caller wants of a line.
+/// A ticket: one request for a share of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The id of this attempt.
+    /// The id of this attempt to acquire.
     pub id: TicketId,
     /// How much of the capacity it takes.
     pub weight: u32,
     /// How much weight the line admits at once. All callers of one line must agree.
     pub capacity: u32,
-    /// How long the ticket holds without a renewal.
+    /// How long an admitted ticket keeps its place without a renewal.
     pub lease: Duration,
-    /// How long the ticket waits without a renewal; short, so that a crashed waiter is soon
-    /// removed.
+    /// How long a waiting ticket keeps its place without a renewal; short, so that a crashed waiter
+    /// is soon removed.
     pub wait_lease: Duration,
-    /// The number of tokens to reserve: its own, and those for local handoffs.
+    /// The number of tokens to reserve: one for itself, and the rest for local handoffs.
     pub token_count: u32,
-    /// The lower bound of its token and of every later one of the line. A quorum sets it, so that
-    /// its nodes' counters do not fall behind one another; 0 otherwise.
+    /// The lower bound of its token and of all later ones of the line. A quorum sets it, so that
+    /// its nodes' counters stay together; 0 otherwise.
     pub min_token: u64,
 }
 
@@ -51,7 +50,7 @@ pub enum Enter {
     Try,
     /// Take a place, and keep it while waiting.
     Queue,
-    /// Keep the place taken before: poll if it waits, renew if it holds. Never takes a new one.
+    /// Keep the place taken before: poll if it waits, renew if it holds. Never takes a new place.
     Keep(Seq),
 }
 
@@ -63,24 +62,24 @@ pub enum Standing {
     /// The ticket does not hold (and after [`Enter::Try`] has no place). Ask again after `again`,
     /// or on a notice before that.
     Waiting {
-        /// The place in the line, unless it was only a try.
+        /// The place in the line; `None` after a try.
         seq: Option<Seq>,
         /// How long to wait for a notice before asking again.
         again: Duration,
     },
-    /// The place to be kept is gone: its lease expired, or the lock was broken by force.
+    /// The place to be kept is gone: its lease expired, or it was removed by force.
     Lost,
 }
 
 /// The reason why a line refuses a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The line is in use with another capacity.
+    /// The line is in use with a different capacity.
     Capacity {
         /// The capacity of the tickets in the line.
         line: u32,
     },
-    /// The weight is zero, more than the capacity, or more than the place had before.
+    /// The weight is zero, above the capacity, or above that of the place so far.
     Weight,
     /// The tokens of this line are used up.
     Exhausted,
@@ -97,13 +96,13 @@ pub struct Place<D> {
     pub weight: u32,
     /// When it expires unless renewed, on the store's clock.
     pub expires: Time,
-    /// What the store keeps with it.
+    /// The store's data for this place.
     pub data: D,
 }
 
 /// The storage of a line's places. Each method is one look-up or one write.
 pub trait Places {
-    /// What the store keeps with a place.
+    /// The store's data for a place.
     type Data;
     /// The error of the storage.
     type Error;
@@ -111,9 +110,9 @@ pub trait Places {
     fn by_id(&mut self, id: TicketId) -> Result<Option<Place<Self::Data>>, Self::Error>;
     /// The first place at or behind `seq`.
     fn first_from(&mut self, seq: Seq) -> Result<Option<Place<Self::Data>>, Self::Error>;
-    /// Adds a place behind all others.
+    /// Adds a place at the end.
     fn push(&mut self, place: &Place<Self::Data>) -> Result<(), Self::Error>;
-    /// Writes the weight, expiry and data of a place that is there.
+    /// Updates the weight, expiry and data of an existing place.
     fn update(&mut self, place: &Place<Self::Data>) -> Result<(), Self::Error>;
     /// Removes a place.
     fn remove(&mut self, seq: Seq) -> Result<(), Self::Error>;
@@ -130,11 +129,11 @@ pub struct Head {
     pub capacity: u32,
     /// The highest token assigned or reserved so far.
     pub last: u64,
-    /// How many places there are.
+    /// The number of places.
     pub count: u64,
     /// The weight of the admitted places.
     pub held: u64,
-    /// The first place that waits: those before it are admitted. [`Seq::END`] if nobody waits.
+    /// The first waiting place: all before it are admitted. [`Seq::END`] if there are no waiters.
     pub front: Seq,
     /// The time before which no place expires.
     pub due: Time,
@@ -146,22 +145,22 @@ impl Default for Head {
     }
 }
 
-/// A line, as one operation works on it: its head, its places, the time, and the callback for
+/// A line for the duration of one operation: its head, its places, the time, and the callback for
 /// admissions.
 ///
-/// `wake` is called for every admitted place whose owner does not learn it from the operation's
-/// reply.
+/// `wake` is called for every newly admitted place whose owner does not learn of it from the
+/// operation's reply.
 #[derive(Debug)]
 pub struct Line<'a, P: Places, W: FnMut(&Place<P::Data>)> {
-    /// The state of the line; the store writes it back after the operation.
+    /// The line's head; the store writes it back after the operation.
     pub head: &'a mut Head,
-    /// The storage of its places.
+    /// The line's places.
     pub places: &'a mut P,
-    /// The time on the store's clock.
+    /// The current time on the store's clock.
     pub now: Time,
-    /// The store's wall clock in microseconds, which keeps tokens rising if `last` is ever lost.
+    /// The store's wall clock in microseconds, which keeps tokens rising even if `last` is lost.
     pub stamp: u64,
-    /// Called for every place newly admitted.
+    /// Called for every newly admitted place.
     pub wake: W,
 }
 
@@ -192,7 +191,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         }
     }
 
-    /// Gives a place up. Returns whether there was one; its absence is no error.
+    /// Gives a place up. Returns whether there was one; a missing place is no error.
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
@@ -200,9 +199,9 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(true)
     }
 
-    /// Removes a place by force. Returns a token that is higher than any of that place's, and no
-    /// higher than that of any place behind it: the next place's, or a new one if it was the last.
-    /// `None` if there is no such place.
+    /// Removes a place by force. Returns a token that is higher than any token of that place, and
+    /// no higher than that of any place behind it: the next place's, or a new one if it was the
+    /// last. `None` if there is no such place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(None) };
@@ -220,13 +219,13 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         self.lapse(None)
     }
 
-    /// Removes one place that is known to be there, and admits those that now fit.
+    /// Removes one place that is known to exist, and admits those that now fit.
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.remove(place)?;
         self.advance(None)
     }
 
-    /// Removes all expired places first and admits then, so that no expired place is notified.
+    /// Removes all expired places before it admits others, so that no expired place is notified.
     fn lapse(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         if self.now < self.head.due {
             return Ok(());
@@ -299,7 +298,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         let admitted = place.seq < self.head.front;
         let lighter = place.weight - ticket.weight;
         place.weight = ticket.weight;
-        // Never shorter than before: a renewal that arrives late must not undo a longer one.
+        // Never earlier than before: a renewal that arrives late must not undo a longer one.
         place.expires = place.expires.max(self.expiry(ticket, admitted));
         place.data = data;
         self.places.update(&place)?;
@@ -317,7 +316,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Ok(self.standing(ticket, place.seq)))
     }
 
-    /// Moves the front past all places that fit now, and notifies them; the caller learns from its
+    /// Moves the front past all places that fit now, and notifies them; the asker learns from its
     /// reply.
     fn advance(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         while self.head.front != Seq::END {
@@ -338,7 +337,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(())
     }
 
-    /// The rule for a new ticket: nobody waits, and the weight fits.
+    /// The admission rule for a new ticket: there are no waiters, and the weight fits.
     fn fits(&self, ticket: &Ticket) -> bool {
         self.head.front == Seq::END && rule::fits(self.head.held, ticket.weight, ticket.capacity)
     }
@@ -355,7 +354,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         }
     }
 
-    /// When to ask again. The first waiter asks when a holder may have expired; the others only
+    /// When to ask again. The first waiter asks when a holder may have expired. The others ask only
     /// often enough to keep their places, so that an expiry does not wake the whole line.
     fn again(&self, ticket: &Ticket, seq: Seq) -> Duration {
         let keep = ticket.wait_lease / 3;

@@ -1,9 +1,9 @@
-//! Places in memory: the storage of the memory store, the simulation and the tests.
+//! Places in memory: the storage of the memory store, the simulation and tests.
 //!
-//! They are a deque in order of `seq`. Removed places stay as gaps until they reach an end or
-//! outnumber the rest, so removal from the middle of a long line moves nothing. A look-up scans a
-//! short line, which is nearly every line; a long one gets an index. A line of one place costs no
-//! more than that place.
+//! They are a deque in order of `seq`. A removed place remains as a gap until the gap reaches an
+//! end or gaps outnumber the rest, so removal from the middle of a long line moves nothing. A
+//! look-up scans a short line, as nearly every line is; a long one has an index. A line of one
+//! place costs no more than that place.
 
 use crate::TicketId;
 use crate::Time;
@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;
 
-/// The length up to which a line is scanned; longer ones are indexed.
+/// The longest line that is scanned; longer ones are indexed.
 const SCAN: usize = 16;
 
 /// The places of one line, in memory.
@@ -24,7 +24,7 @@ pub struct MemoryPlaces<D> {
     index: Option<Box<BTreeMap<TicketId, Seq>>>,
 }
 
-/// A place, or the gap that it left.
+/// A place, or the gap left by one.
 #[derive(Clone, Debug)]
 struct Slot<D> {
     place: Place<D>,

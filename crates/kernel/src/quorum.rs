@@ -7,8 +7,8 @@ pub enum Vote {
     Yes,
     /// The store did not admit the ticket.
     No,
-    /// The store did not answer in time, or answered with an error: it may have admitted the ticket
-    /// or not.
+    /// The store did not answer in time, or answered with an error: it may or may not have admitted
+    /// the ticket.
     Unknown,
 }
 
@@ -17,9 +17,9 @@ pub enum Vote {
 pub enum Verdict {
     /// A majority said yes.
     Met,
-    /// A majority can no longer say yes.
+    /// A majority can no longer be reached.
     Failed,
-    /// The result depends on the votes that are missing.
+    /// The result depends on outstanding votes.
     Open,
 }
 
@@ -37,7 +37,7 @@ impl Tally {
         Tally { stores, yes: 0, no: 0 }
     }
 
-    /// The smallest number of stores such that any two sets of this size share one.
+    /// The size of a majority: any two sets of this many stores share one.
     pub const fn majority(&self) -> u32 {
         self.stores / 2 + 1
     }

@@ -1,7 +1,7 @@
-//! The one rule, as functions over weights: a ticket is admitted when the weight ahead of it, plus
-//! its own, fits the capacity.
+//! The admission rule, as functions over weights: a ticket is admitted when the weight ahead of it,
+//! plus its own, fits the capacity.
 //!
-//! [`Line`](crate::Line) applies it inside a server; clients that derive admission from a server's
+//! [`Line`](crate::Line) applies it inside a server. Clients that derive admission from a server's
 //! list of tickets call the same functions.
 
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ pub const fn fits(ahead: u64, weight: u32, capacity: u32) -> bool {
 
 /// Whether each ticket of a line is admitted, given their weights, front first.
 ///
-/// Weights are at least 1, so the admitted tickets are a prefix: behind one that does not fit, none
-/// does.
+/// Weights are at least 1, so the admitted tickets are a prefix: none fits behind one that does
+/// not.
 pub fn admitted_prefix(
     capacity: u32,
     weights: impl IntoIterator<Item = u32>,
@@ -27,8 +27,9 @@ pub fn admitted_prefix(
     })
 }
 
-/// The blockers of a ticket: the fewest of the tickets ahead of it that keep it waiting as long as
-/// all of them stay, as indexes into `ahead` (their weights, front first). Empty if it is admitted.
+/// The blockers of a ticket: the fewest tickets ahead of it that keep it waiting as long as all of
+/// them stay, as indexes into `ahead` (their weights, front first). Empty if the ticket is
+/// admitted.
 ///
 /// The heaviest are chosen first, and of equal ones the nearest, so that each waiter of a mutex
 /// watches another ticket and a departure wakes only one.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// An instant: nanoseconds on a clock of the caller's.
+/// An instant: nanoseconds on the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -10,13 +10,13 @@ impl Time {
     /// The instant after all others.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// This instant, `wait` later. Stops at [`Time::NEVER`].
+    /// This instant plus `wait`, at most [`Time::NEVER`].
     pub fn after(self, wait: Duration) -> Time {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         Time(self.0.saturating_add(nanos))
     }
 
-    /// The time from this instant until `later`; zero if that is past.
+    /// The time from this instant until `later`; zero if `later` is past.
     pub fn until(self, later: Time) -> Duration {
         Duration::from_nanos(later.0.saturating_sub(self.0))
     }

@@ -1,4 +1,4 @@
-//! The checks of a server when a store is opened.
+//! The checks of a server on opening a store.
 
 use crate::connection::Connection;
 use crate::fault::{Fault, says};
@@ -6,17 +6,18 @@ use holdline_base::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
 impl Connection {
-    /// Connects, and checks that the server accepts the login and is new enough, and warns if it
-    /// evicts keys when memory is short. If the server does not say, it passes. To be called once,
-    /// before any other call.
+    /// Connects, checks that the server accepts the login and is new enough, and warns if it evicts
+    /// keys when memory is short. A server that does not tell passes. Call it once, before any
+    /// other call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if it is too old; else why it could not be asked.
+    /// [`ErrorKind::Unsupported`] if the server is too old; otherwise the reason why it could not
+    /// be asked.
     ///
     /// # Cancel safety
     ///
-    /// It only reads. Dropping the future before it has connected closes what was opened.
+    /// The checks only read. Dropping the future before it has connected closes what was opened.
     pub async fn check(&self, address: &str) -> Result<(), Error> {
         self.connect().await.map_err(|fault| fault.explain(address))?;
         let mut info = redis::cmd("INFO");
@@ -43,10 +44,10 @@ impl Connection {
     }
 }
 
-/// The error for a command that was disabled: every server version has `INFO`.
+/// The error for a disabled command: every server version has `INFO`.
 const UNKNOWN: &str = "unknown command";
 
-/// The replies to `INFO`; one from each node of a cluster.
+/// The replies to `INFO`, one from each node of a cluster.
 fn texts(value: Value) -> Vec<String> {
     let texts = match value {
         Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
@@ -61,15 +62,15 @@ fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str>
     lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
 }
 
-/// Whether a server of this version, as `INFO` has it, is older than what is needed.
+/// Whether a server of this version, as given by `INFO`, is too old.
 pub fn too_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) < (Some(6), Some(2))
 }
 
 impl Connection {
-    /// Whether the server has sharded channels, by the command that Redisson uses too: both must
-    /// publish and subscribe in the same way.
+    /// Whether the server has sharded channels, decided by the command that Redisson uses too: both
+    /// must publish and subscribe in the same way.
     ///
     /// # Cancel safety
     ///
@@ -78,8 +79,8 @@ impl Connection {
         self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
     }
 
-    /// Whether keyspace notifications are on for deleted and expired keys. If the server does not
-    /// say, they are taken to be off.
+    /// Whether keyspace notifications are on for deleted and expired keys. Assumed to be off if the
+    /// server does not tell.
     ///
     /// # Cancel safety
     ///

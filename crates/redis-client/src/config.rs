@@ -9,7 +9,7 @@
 //!
 //! `tls=true` is the same as `rediss`.
 //!
-//! Passwords are kept in a type that does not show them.
+//! Passwords have a type that does not show them.
 
 use holdline_base::servers::Url;
 use holdline_base::tls::{self, TlsOptions};
@@ -17,20 +17,20 @@ use holdline_base::url::{self, Secret, join};
 use holdline_base::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// The servers of a URL, and how to use them.
+/// The servers of a URL, and how to reach them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the servers stand to each other.
+    /// The topology of the servers.
     pub kind: Kind,
-    /// The hosts and their ports; none for a socket.
+    /// The hosts and their ports; empty for a socket.
     pub hosts: Vec<(String, u16)>,
-    /// Whether connections are over TLS.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// The certificates for that.
+    /// The certificates for TLS.
     pub tls_options: TlsOptions,
     /// The user to log in as.
     pub user: Option<String>,
-    /// The password, of the user or of all.
+    /// The password, of the user or of the server.
     pub password: Option<Secret>,
     /// The user of the sentinels.
     pub sentinel_user: Option<String>,
@@ -40,9 +40,9 @@ pub struct Config {
     pub db: u32,
     /// The time limit of one call, connecting included.
     pub timeout: Duration,
-    /// Called when a connection for commands was made. It must not wait.
+    /// Called after each new connection for commands. It must not block.
     pub connected: fn(),
-    /// Whether notices use sharded channels. No URL says so; see [`Connection::shards`].
+    /// Whether notices use sharded channels. Not set by any URL; see [`Connection::shards`].
     ///
     /// [`Connection::shards`]: crate::Connection::shards
     pub sharded: bool,
@@ -55,27 +55,27 @@ pub enum Kind {
     Single,
     /// One server, at this socket.
     Unix(String),
-    /// The sentinels know the address of this service's primary.
+    /// Sentinels, which know the address of this service's primary.
     Sentinel(String),
-    /// A cluster, of which these are some nodes.
+    /// A cluster, some of whose nodes are given.
     Cluster,
 }
 
 /// The options that are not about the servers, with their values.
 type Options = Vec<(String, String)>;
 
-/// The options that are read here, for the error about one that is not known.
+/// The options parsed here, for the error about an unknown one.
 pub const KNOWN: &str = "timeout, password_file, password_env, tls, \
     ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
     sentinel_password_file, sentinel_password_env";
 
 impl Config {
-    /// Reads what follows the first colon of a URL of this scheme. Options that are not about the
-    /// servers are returned, with their values.
+    /// Parses the part of a URL after this scheme and the first colon. Also returns the options
+    /// that are not about the servers, with their values.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the URL makes no sense.
+    /// [`ErrorKind::Invalid`] if the URL is invalid.
     pub fn read(scheme: &str, rest: &str) -> Result<(Config, Options)> {
         let url = Url::read(rest, invalid)?;
         let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
@@ -120,7 +120,7 @@ impl Config {
         self.tls_options.check(self.tls).map_err(invalid)
     }
 
-    /// Reads the path, whose meaning depends on the topology.
+    /// Parses the path, whose meaning depends on the topology.
     fn place(&mut self, kind: &str, path: &str) -> Result<()> {
         let db = |text: &str| match text {
             "" => Ok(0),
@@ -169,8 +169,8 @@ impl Config {
         Ok(true)
     }
 
-    /// The URL for messages: without what stands before the host, and without options. A lone word
-    /// there may well be a password whose colon was forgotten.
+    /// The URL for messages: without the part before the host, and without options. A single word
+    /// before the host may well be a password whose colon was forgotten.
     pub fn address(&self) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
         let hosts: Vec<String> = self.hosts.iter().map(|(h, p)| join(h, *p)).collect();
@@ -185,7 +185,7 @@ impl Config {
     }
 }
 
-/// The error for a URL. The URL itself is not shown: it may have a password in an unexpected place.
+/// The error for a URL, which is not shown because it may have a password in an unexpected place.
 pub fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
 }
@@ -194,11 +194,11 @@ fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
 
-/// A time of 10 ms to a week.
+/// Parses a time from 10 ms to a week.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for all else.
+/// [`ErrorKind::Invalid`] for anything else.
 pub fn duration(text: &str) -> Result<Duration> {
     let allowed = Duration::from_millis(10)..=Duration::from_secs(7 * 86_400);
     url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Connecting: to one server, to the primary that the sentinels name, or to a cluster.
+//! Connecting: to one server, to the primary that sentinels name, or to a cluster.
 
 use crate::config::{Config, Kind};
 use crate::fault::{Fault, says};
@@ -15,7 +15,7 @@ use redis::{
 };
 use std::pin::pin;
 
-/// What the server is told of this client.
+/// The client name sent to the server.
 const LIBRARY: &str = "holdline";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -27,7 +27,7 @@ pub(crate) enum Conn {
 }
 
 impl Conn {
-    /// Sends a command. A reply that is an error becomes an `Err`; errors inside a reply do not.
+    /// Sends a command. An error reply becomes an `Err`; errors inside a reply do not.
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let answer = match self {
             Conn::One(conn) => conn.req_packed_command(command).await?,
@@ -49,13 +49,13 @@ impl Conn {
     }
 }
 
-/// How a connection for commands begins.
+/// How a connection for commands starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// The server has answered when it is made, to what it was told of this client.
+    /// The connection is ready when the server has answered the introduction of this client.
     Answered,
-    /// It is made at once, for a call that is sent next: what the server is told of this client is
-    /// sent beside that. Passwords are checked all the same.
+    /// The connection is ready at once, for a call that is sent next: the introduction of this
+    /// client is sent along with it. Passwords are still checked.
     Unanswered,
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn commands(
     Ok(Conn::One(conn))
 }
 
-/// Says what this client is, unless that was done, and subscribes a connection for commands to a
+/// Introduces this client, unless that was done, and subscribes a connection for commands to a
 /// channel, if there is one. Nothing waits for this or reads the messages, and it may fail.
 async fn introduce(
     mut conn: MultiplexedConnection,
@@ -96,7 +96,7 @@ async fn introduce(
         }
     }
     if !channel.is_empty() {
-        // Under the older protocol, a connection that subscribes could do nothing else.
+        // Under the older protocol, a subscribed connection could do nothing else.
         first.cmd("HELLO").arg(3);
     }
     let answers: Vec<Result<Value, RedisError>> =
@@ -182,7 +182,7 @@ fn client(
     tls::client(config, info)
 }
 
-/// The address of the server for commands: for most topologies, that in the URL.
+/// The address of the server for commands: in most topologies, the one in the URL.
 async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
     match &config.kind {
         Kind::Unix(path) => Ok(ConnectionAddr::Unix(path.into())),
@@ -190,7 +190,7 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
             let (host, port) = &config.hosts[0];
             Ok(address(config, host, *port))
         }
-        // Notices go through any node of a cluster: try another one each time.
+        // Any node of a cluster relays notices: try a different one each time.
         Kind::Cluster => {
             let (host, port) = &config.hosts[fastrand::usize(..config.hosts.len())];
             Ok(address(config, host, *port))
@@ -199,7 +199,7 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
     }
 }
 
-/// Asks the sentinels for the primary, one after the other, each with an equal share of the time.
+/// Asks the sentinels in turn for the primary, each with an equal share of the time.
 async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
     let share = config.timeout / (config.hosts.len() as u32 + 1);
     let mut fault = Fault::Silence;
@@ -214,11 +214,11 @@ async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault
     Err(fault)
 }
 
-/// Asks one sentinel for the address of the primary of a service. The caller limits the time.
+/// Asks one sentinel for the address of a service's primary. The caller limits the time.
 ///
 /// # Errors
 ///
-/// The sentinel does not answer, or knows no such service.
+/// The sentinel does not answer, or does not know the service.
 ///
 /// # Cancel safety
 ///
@@ -260,7 +260,8 @@ async fn primary_of(
     Ok(address(config, &host, port))
 }
 
-/// The fault of a question to a sentinel, if what it says shows that it is none, or wants a login.
+/// The fault of a request to a sentinel, if the reply shows that it is no sentinel or needs a
+/// login.
 fn no_sentinel(error: RedisError, host: &str, port: u16) -> Fault {
     let (kind, advice) = if says(&error, "unknown command") {
         let advice = "is no sentinel; name the sentinels, which listen on port 26379 unless \
@@ -289,8 +290,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         .map_err(unsent)?;
     let mut builder = ClusterClientBuilder::new(nodes)
         .retries(3)
-        // The client waits for all nodes, twice: those that the URL names, then those that they
-        // name. So a node that hangs must not use up the time, nor delay other calls.
+        // The client waits for all nodes, twice: first for those in the URL, then for those that
+        // they name. So a node that hangs must not use up the time, or delay other calls.
         .connection_timeout(config.timeout / 4)
         .response_timeout(config.timeout / 2)
         .overall_response_timeout(Some(config.timeout))
@@ -318,7 +319,7 @@ mod tls {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::sign::CertifiedKey;
 
-    /// The certificates that the URL names, if any.
+    /// The certificates of the URL, if any.
     fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
         holdline_base::tls_provider::choose();
         let read = |pem: &Option<Pem>, what| {
@@ -343,7 +344,7 @@ mod tls {
         Ok(any.then_some(certificates))
     }
 
-    /// Whether the certificates and the key can be used. Otherwise the client would report a broken
+    /// Whether the certificates and the key are usable. Otherwise the client would report a broken
     /// connection.
     fn make_sense(TlsCertificates { client_tls, root_cert }: &TlsCertificates) -> bool {
         let chain = |pem: &[u8]| {

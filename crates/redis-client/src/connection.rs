@@ -1,9 +1,9 @@
-//! The connection for commands: one, shared by all calls of a store, made when it is first needed
-//! and again when it breaks.
+//! The connection for commands: one, shared by all calls of a store, made on first use and again
+//! after it breaks.
 //!
-//! It lives on the runtime of the call for which it was made. Every call has a time limit,
-//! connecting included. A connection on which a call has had no reply for a second is closed too:
-//! it may be cut without either end noticing.
+//! It lives on the runtime of the call that made it. Every call has a time limit, including
+//! connecting. A connection on which a call has had no reply for a second is closed too: it may be
+//! cut without either end noticing.
 
 use crate::config::Config;
 use crate::connect::{self, Begin, Conn};
@@ -20,19 +20,19 @@ use tokio::sync::watch;
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
-/// The first and the longest pause between failed attempts to connect.
+/// The first pause between failed attempts to connect, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The connection for commands. It is made when it is first needed, on the runtime of that call.
+/// The connection for commands. It is made on first use, on the runtime of that call.
 pub struct Connection {
     config: Arc<Config>,
-    /// The channel that its connection subscribes to, or empty.
+    /// The channel that the connection subscribes to, or empty.
     reply_order_channel: String,
     slot: Arc<Mutex<Slot>>,
 }
 
-/// The present connection, or the attempt to make one.
+/// The current connection, or the attempt to make one.
 #[derive(Default)]
 struct Slot {
     conn: Option<Conn>,
@@ -42,18 +42,18 @@ struct Slot {
     number: u64,
     /// Since when calls have gone without a reply.
     silent: Option<Time>,
-    /// The number of attempts in a row that failed.
+    /// The number of consecutive failures.
     failures: u32,
-    /// The time of the next attempt at the earliest.
+    /// The earliest time of the next attempt.
     not_before: Time,
 }
 
-/// An attempt to connect: a task, so that it goes on whatever becomes of the calls that wait for
-/// it. Otherwise renewals, which have little time each, might never get a connection, and a call
-/// that is not polled would keep the others from one.
+/// An attempt to connect. It is a task, so that it continues whatever happens to the calls that
+/// wait for it. Otherwise renewals, which have little time each, might never get a connection, and
+/// a call that is not polled would keep the others from one.
 struct Attempt {
     outcome: watch::Receiver<Outcome>,
-    /// When it ends, unless its runtime stands still.
+    /// When it ends, unless its runtime has stalled.
     until: Time,
 }
 
@@ -74,7 +74,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script of this text.
+    /// Creates a script from its text.
     pub const fn new(text: &'static str) -> Self {
         Script { text, hash: OnceLock::new() }
     }
@@ -83,12 +83,12 @@ impl Script {
         self.hash.get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
     }
 
-    /// The text of it.
+    /// The script's text.
     pub fn text(&self) -> &'static str {
         self.text
     }
 
-    /// A call of it, by its hash or, if the server does not know that, by its text.
+    /// A call of the script, by its hash or, if the server does not have it, by its text.
     fn call(&self, by_name: bool, size: usize, fill: &(dyn Fn(&mut Cmd) + Sync)) -> Cmd {
         let mut command = Cmd::with_capacity(18, size + 64);
         if by_name {
@@ -102,20 +102,20 @@ impl Script {
 }
 
 impl Connection {
-    /// The connection to these servers. It subscribes to `reply_order_channel` as well, unless that
-    /// is empty: if a script publishes there first, the server writes its reply last, after the
-    /// messages that the script publishes to others.
+    /// Creates a connection to these servers. It also subscribes to `reply_order_channel`, unless
+    /// that is empty: if a script publishes there first, the server writes the script's reply last,
+    /// after the messages that the script publishes to others.
     pub fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
         Connection { config, reply_order_channel, slot: Arc::default() }
     }
 
-    /// The channel that its connection subscribes to, or empty.
+    /// The channel that the connection subscribes to, or empty.
     pub fn reply_order_channel(&self) -> &str {
         &self.reply_order_channel
     }
 
     /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
-    /// number of keys, the keys and the arguments, of some `size` bytes together.
+    /// number of keys, the keys and the arguments, of about `size` bytes in total.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// The script may or may not run if the future is dropped.
+    /// If the future is dropped, the script may or may not run.
     pub async fn run(
         &self,
         script: &Script,
@@ -167,7 +167,7 @@ impl Connection {
         reply
     }
 
-    /// The present connection, or a new one, made once for all calls that wait for one.
+    /// The current connection, or a new one, made once for all calls that wait for it.
     async fn conn(&self) -> Result<Found, Fault> {
         match self.found_or_attempt() {
             Ok(found) => Ok(found),
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// The present connection; or else the attempt under way, or a new one.
+    /// The current connection, or else the attempt in progress, or a new one.
     fn found_or_attempt(&self) -> Result<Found, watch::Receiver<Outcome>> {
         let mut slot = self.slot.lock();
         if let Some(found) = slot.usable() {
@@ -188,8 +188,8 @@ impl Connection {
         Err(slot.attempt.insert(attempt).outcome.clone())
     }
 
-    /// Connects for the first time, for the one call that is made next, which shows whether the
-    /// server answers. Nobody shares this attempt, so it is no task.
+    /// Connects for the first time, for the single call that is made next, which shows whether the
+    /// server answers. No other call shares this attempt, so it is no task.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
         let limit = clock::now().after(self.config.timeout);
         let connecting =
@@ -201,7 +201,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins an attempt, which connects when its time has come. After a failure that is later,
+    /// Starts an attempt, which connects when its time has come. After a failure that is later,
     /// however many calls there are.
     fn begin(&self, slot: &mut Slot) -> Attempt {
         let (config, channel) = (Arc::clone(&self.config), self.reply_order_channel.clone());
@@ -224,13 +224,13 @@ impl Connection {
         Attempt { outcome: receiver, until }
     }
 
-    /// Closes the present connection, whose replies cannot be trusted.
+    /// Closes the current connection, whose replies cannot be trusted.
     pub fn close_current(&self) {
         let number = self.slot.lock().number;
         self.discard(number);
     }
 
-    /// Closes a connection to new calls; calls that wait for a reply over it may still get one.
+    /// Closes a connection to new calls; calls that wait for a reply on it may still get one.
     fn discard(&self, number: u64) {
         let mut slot = self.slot.lock();
         if slot.number == number {
@@ -241,13 +241,13 @@ impl Connection {
 }
 
 impl Attempt {
-    /// Whether its runtime is there, and does not stand still.
+    /// Whether its runtime exists and has not stalled.
     fn goes_on(&self) -> bool {
         self.outcome.has_changed().is_ok() && clock::now() <= self.until
     }
 }
 
-/// The outcome of an attempt, when it has ended. The calls that wait for one that fails share its
+/// The outcome of an attempt, once it has ended. All calls that wait for a failing attempt get its
 /// error.
 async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
     match attempt.wait_for(Option::is_some).await.as_deref() {
@@ -258,7 +258,7 @@ async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
 }
 
 impl Slot {
-    /// The present connection, unless it is silent.
+    /// The current connection, unless it is silent.
     fn usable(&mut self) -> Option<Found> {
         if self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
             self.conn = None;
@@ -267,8 +267,8 @@ impl Slot {
         self.conn.clone().map(|conn| Found { conn, number: self.number })
     }
 
-    /// Keeps the connection that an attempt made, or notes its failure; unless another attempt has
-    /// replaced it.
+    /// Stores the connection that an attempt made, or records its failure, unless another attempt
+    /// has replaced it.
     fn end_attempt(&mut self, number: u64, made: &Result<Found, Fault>) {
         if self.number != number {
             return;
@@ -286,7 +286,7 @@ impl Slot {
 }
 
 impl Connection {
-    /// Every key that matches the pattern, on every server; some perhaps twice.
+    /// All keys that match the pattern, on every server; some may come twice.
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl Connection {
     pub async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {
-            // Most often the server has closed an idle connection: retry on a new one.
+            // Usually the server has closed an idle connection: retry on a new one.
             match self.scan_once(pattern).await {
                 Err(Fault::Broken(..)) => self.scan_once(pattern).await,
                 other => other,

@@ -1,4 +1,4 @@
-//! Faults of calls, and the errors that they become.
+//! Faults of calls, and their conversion to errors.
 
 use holdline_base::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
@@ -9,16 +9,16 @@ use std::io::ErrorKind::ConnectionReset;
 pub enum Fault {
     /// No answer in time.
     Silence,
-    /// No connection, or it broke. With `true`, nothing had been sent.
+    /// No connection, or a broken one. With `true`, nothing had been sent.
     Broken(RedisError, bool),
     /// The server's answer is an error.
     Refused(RedisError),
-    /// An error of the client's own.
+    /// An error of this client.
     Ours(Error),
 }
 
 impl Fault {
-    /// Whether its connection must be closed.
+    /// Whether the connection must be closed.
     pub fn breaks(&self) -> bool {
         match self {
             Fault::Broken(..) => true,
@@ -74,7 +74,7 @@ impl Fault {
     }
 }
 
-/// A connection that is gone with its runtime. `unsent` if nothing had been sent.
+/// The fault of a connection whose runtime has ended. `unsent` if nothing had been sent.
 pub fn broken(unsent: bool) -> Fault {
     Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), unsent)
 }
@@ -96,13 +96,13 @@ pub(crate) fn no_script(error: &RedisError) -> bool {
 }
 
 /// Whether an error has this code. Errors inside a script wrap it in a text that depends on the
-/// version.
+/// server version.
 pub fn says(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(code))
 }
 
-/// The server's message, without a possible password: an old server repeats the arguments of an
-/// unknown command.
+/// The server's message, without any password: an old server repeats the arguments of an unknown
+/// command.
 fn clean(error: &RedisError) -> String {
     let mut text = error.to_string();
     if let Some(at) = text.find("args beginning with") {

@@ -2,11 +2,11 @@
 //! sentinels name, or to a cluster.
 //!
 //! - [`Config`]: the servers of a URL.
-//! - [`Connection`]: the connection for commands and [`Script`]s, made when it is needed and again
-//!   when it breaks. Every call has a time limit, and a [`Fault`] says whether the server may have
+//! - [`Connection`]: the connection for commands and [`Script`]s, made on first use and again after
+//!   it breaks. Every call has a time limit, and a [`Fault`] says whether the server may have
 //!   carried it out.
 //! - [`Notices`]: the connection for messages on channels.
-//! - [`what_answers`]: what listens at an address that does not behave like Redis.
+//! - [`what_answers`]: detects what listens at an address that does not behave like Redis.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), holdline_redis_client::Fault> {
@@ -19,7 +19,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! It knows nothing of locks.
+//! It knows nothing about locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

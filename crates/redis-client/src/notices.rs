@@ -1,4 +1,4 @@
-//! The connection for notices: with plain channels, which any node of a cluster forwards, or with
+//! The connection for notices: with plain channels, which any node of a cluster relays, or with
 //! sharded ones, which belong to a slot as keys do.
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -22,7 +22,7 @@ pub enum Event {
     Message(Vec<u8>, Vec<u8>),
     /// A channel has moved to another node.
     Moved(Vec<u8>),
-    /// The connection broke, or one of several.
+    /// The connection, or one of several, broke.
     Broken,
 }
 
@@ -40,15 +40,15 @@ impl From<PubSub> for Notices {
 }
 
 impl Notices {
-    /// Subscribes to channels, and waits until that is done.
+    /// Subscribes to channels, and waits for the confirmations.
     ///
     /// # Errors
     ///
-    /// The first refusal, or that the connection broke.
+    /// The first refusal, or the break of the connection.
     ///
     /// # Cancel safety
     ///
-    /// Some of the channels may be subscribed to if the future is dropped.
+    /// If the future is dropped, some of the channels may be subscribed to.
     pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
         match &mut self.0 {
             _ if channels.is_empty() => Ok(()),
@@ -90,11 +90,11 @@ impl Notices {
     ///
     /// # Errors
     ///
-    /// That the connection broke.
+    /// The break of the connection.
     ///
     /// # Cancel safety
     ///
-    /// Another may be sent.
+    /// Dropping the future is harmless; another heartbeat may be sent.
     pub async fn ping(&mut self) -> Result<(), RedisError> {
         match &mut self.0 {
             // Any reply will do, even an error.
@@ -110,7 +110,7 @@ impl Notices {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses none.
+    /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Event {
         match &mut self.0 {
             Kind::Plain(_, stream) => match stream.next().await {
@@ -140,7 +140,7 @@ impl Notices {
     }
 }
 
-/// Runs `work` for each channel separately, since each has a slot of its own; up to 64 at a time.
+/// Runs `work` for each channel separately, since each has its own slot; up to 64 at a time.
 async fn each<F: Future<Output = Result<(), RedisError>>>(
     channels: &[String],
     work: impl Fn(String) -> F,

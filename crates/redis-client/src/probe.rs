@@ -1,12 +1,12 @@
-//! What is said of an address that does not behave like a Redis server, when a store cannot be
+//! The error for an address that does not behave like a Redis server, when a store cannot be
 //! opened.
 
 use crate::config::{Config, Kind};
 use holdline_base::probe::{self, Found};
 use holdline_base::{Error, ErrorKind};
 
-/// The error that says what listens at the first host that replies. None if there is none, or if it
-/// is a Redis server. The caller limits the time.
+/// The error that says what listens at the first host that replies. `None` if no host replies, or
+/// if it is a Redis server. The caller limits the time.
 ///
 /// # Cancel safety
 ///
@@ -17,7 +17,7 @@ pub async fn why(config: &Config) -> Option<Error> {
     }
     let (host, found) = probe::first(&config.hosts).await?;
     let address = config.address();
-    // A server that is just going down hangs up as well, and so does a proxy without its server.
+    // A server that is shutting down hangs up as well, and so does a proxy without its server.
     let kind = if found == Found::Closed { ErrorKind::Unavailable } else { ErrorKind::Invalid };
     let problem = match (found, config.tls) {
         (Found::Redis, true) => format!("{host} does not speak TLS; use a URL with redis"),

@@ -1,8 +1,8 @@
-//! Commands to a cluster: to the node that serves their slot, and where that node sends them.
+//! Commands to a cluster: sends each to the node that serves its slot, and follows redirections.
 //!
-//! The cluster's client could repeat what was not answered, but would not say so, and the second
-//! answer need not be the first: a departure finds nothing to remove. So it repeats nothing. What
-//! was redirected was not carried out, and is sent again here.
+//! The cluster's client could repeat unanswered commands, but would not say so, and the second
+//! answer may differ from the first: a departure then finds nothing to remove. So it repeats
+//! nothing. A redirected command was not carried out, and is sent again here.
 
 use redis::aio::ConnectionLike;
 use redis::cluster_async::ClusterConnection;
@@ -17,7 +17,7 @@ pub(crate) async fn ask(conn: &mut ClusterConnection, command: &Cmd) -> Result<V
     let mut answer = conn.req_packed_command(command).await;
     for _ in 0..MOST {
         answer = match &answer {
-            // By now the client sees to it that it learns of the slots first.
+            // The client now refreshes its slots first.
             Err(error) if is(error, ServerErrorKind::Moved) => {
                 conn.req_packed_command(command).await
             }
@@ -35,7 +35,7 @@ fn is(error: &RedisError, kind: ServerErrorKind) -> bool {
     error.kind() == ErrorKind::Server(kind)
 }
 
-/// The host and port that a redirection names.
+/// The host and port in a redirection.
 fn target(error: &RedisError) -> Option<(String, u16)> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     Some((host.to_owned(), port.parse().ok()?))

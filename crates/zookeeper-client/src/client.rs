@@ -1,7 +1,8 @@
-//! A client of ZooKeeper: a session, and what can be asked on it.
+//! A client of ZooKeeper: a session, and its requests.
 //!
-//! What is asked is carried out in the order in which these functions are called; what is called
-//! together, before any of the replies is awaited, goes out in one write. A reply may be dropped at
+//! Requests are carried out in the order in which these functions are called. Requests made
+//! together, before any of their replies is awaited, are sent in one write. A reply may be dropped
+//! at any time.
 //! any time.
 
 use crate::config::Config;
@@ -18,48 +19,49 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A session with the servers. It is closed when this is dropped.
+/// A session with the servers. Dropping this closes it.
 pub struct Client {
     connection: Arc<Connection>,
-    /// The session's number.
+    /// The session's id.
     pub id: i64,
-    /// How long the servers keep it without hearing of us.
+    /// How long the servers keep the session without hearing from us.
     pub length: Duration,
 }
 
-/// What kind of node is made.
+/// The kind of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// There until it is deleted.
+    /// Exists until it is deleted.
     Persistent = 0,
-    /// There as long as the session.
+    /// Exists as long as the session.
     Ephemeral = 1,
-    /// The same, with the server's number behind its name.
+    /// The same, with a number from the server appended to its name.
     EphemeralSequential = 3,
     /// Removed by the servers when its last child is gone.
     Container = 4,
 }
 
-/// What is known from earlier tries to get a session.
+/// The history of earlier attempts to get a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Past {
-    /// There has been a session: what listens there need not be found out.
+    /// Whether there has been a session, so that the kind of server need not be detected.
     pub reached: bool,
-    /// The number of tries since then in which a server took the call, and gave no session.
+    /// The number of attempts since then in which a server accepted the connection, but gave no
+    /// session.
     pub tries: u32,
 }
 
-/// After this time without an answer the next server is asked, too.
+/// How long an attempt has without an answer before the next server is asked, too.
 const NEXT: Duration = Duration::from_millis(300);
 
 impl Client {
-    /// A new session, of the first server that gives one; each is asked once. A connection that is
-    /// silent for longer than `silence` is given up. [`Error::NoHosts`] is that all addresses
+    /// Opens a session with the first server that grants one; each is asked once. A connection that
+    /// is silent for longer than `silence` is given up. [`Error::NoHosts`] means that all addresses
     /// refused the connection.
     ///
     /// # Cancel safety
     ///
-    /// A session that was made and that nobody knows of ends by itself.
+    /// If the future is dropped, a session that it has opened expires.
     pub(crate) async fn connect(
         config: &Config,
         silence: Duration,
@@ -71,7 +73,7 @@ impl Client {
         let mut failure = Error::NoHosts;
         let (mut hosts, mut tries) = (hosts.iter(), FuturesUnordered::new());
         loop {
-            // One that is silent does not keep the next one from being asked.
+            // A silent server does not keep the next one from being asked.
             let first = tries.is_empty();
             let next = async {
                 if !first {
@@ -113,7 +115,7 @@ impl Client {
         }
     }
 
-    /// How it goes with the connection.
+    /// The state of the connection.
     pub fn states(&self) -> watch::Receiver<State> {
         self.connection.states()
     }
@@ -127,7 +129,7 @@ impl Client {
         self.connection.ask(op, body.0, None, read)
     }
 
-    /// Makes a node, and tells its path, which for a sequential one has the number behind it.
+    /// Creates a node, and returns its path, which for a sequential node includes the number.
     pub fn create(&self, path: &str, data: &[u8], mode: Mode, acl: Acl) -> Reply<(String, Stat)> {
         let op = if mode == Mode::Container { op::CREATE_CONTAINER } else { op::CREATE_2 };
         self.ask(op, creation(Writer::default(), path, data, mode, acl), |answer| {
@@ -137,17 +139,17 @@ impl Client {
         })
     }
 
-    /// Makes a node without data, and those above it that are missing. It may be there.
+    /// Creates a node without data, and its missing ancestors. The node may exist already.
     ///
     /// # Errors
     ///
-    /// That of the first node that could not be made.
+    /// The error of the first node that could not be created.
     ///
     /// # Cancel safety
     ///
-    /// Some of the nodes may be there if the future is dropped.
+    /// If the future is dropped, some of the nodes may have been created.
     pub async fn mkdir(&self, path: &str, mode: Mode, acl: Acl) -> Result<(), Error> {
-        // Up to the first that is there, and down again: what is there need not let us in.
+        // Go up to the first existing ancestor, and down again: an existing one may deny access.
         let mut end = path.len();
         loop {
             match self.create(&path[..end], &[], mode, acl).await {
@@ -176,7 +178,7 @@ impl Client {
         self.ask(op::SET_DATA, body, |answer| answer.map(drop))
     }
 
-    /// A node's data, and what is to be told of it.
+    /// Reads a node's data and stat.
     pub fn get_data(&self, path: &str) -> Reply<(Vec<u8>, Stat)> {
         self.ask(op::GET_DATA, Writer::default().text(path).bool(false), |answer| {
             let answer = answer?;
@@ -185,7 +187,7 @@ impl Client {
         })
     }
 
-    /// A node's data, and a watch over it.
+    /// Reads a node's data, and sets a watch on it.
     pub fn get_and_watch_data(&self, path: &str) -> Reply<(Vec<u8>, Watch)> {
         let body = Writer::default().text(path).bool(true);
         let watch = Some(Wanted::Waiter(Kind::Data, path.to_owned()));
@@ -196,8 +198,8 @@ impl Client {
         })
     }
 
-    /// A node's data, and a watch over it whose event is told to this listener, unless the session
-    /// is over before. For very many nodes: such a watch has no task and no channel of its own.
+    /// Reads a node's data, and sets a watch on it whose event goes to this listener, unless the
+    /// session ends before. For very many nodes: such a watch has no task or channel of its own.
     pub fn get_and_tell_data(&self, path: &str, listener: &Listener) -> Reply<Vec<u8>> {
         let body = Writer::default().text(path).bool(true);
         let watch = Some(Wanted::Listener(path.to_owned(), listener.clone()));
@@ -205,7 +207,7 @@ impl Client {
             .ask(op::GET_DATA, body.0, watch, |answer| Ok(answer?.body().bytes()?.to_vec()))
     }
 
-    /// What is to be told of a node, if it is there.
+    /// Reads a node's stat, if the node exists.
     pub fn check_stat(&self, path: &str) -> Reply<Option<Stat>> {
         self.ask(op::EXISTS, Writer::default().text(path).bool(false), |answer| match answer {
             Ok(answer) => answer.body().stat().map(Some),
@@ -214,19 +216,19 @@ impl Client {
         })
     }
 
-    /// The names of a node's children.
+    /// Lists the names of a node's children.
     pub fn list_children(&self, path: &str) -> Reply<Vec<String>> {
         let body = Writer::default().text(path).bool(false);
         self.ask(op::GET_CHILDREN, body, |answer| answer?.body().texts())
     }
 
-    /// The paths of all ephemeral nodes of this session, as our server has them. Servers before 3.6
-    /// do not know this request.
+    /// Lists the paths of all ephemeral nodes of this session, as our server has them. Servers
+    /// before 3.6 do not support this request.
     pub fn list_ephemerals(&self) -> Reply<Vec<String>> {
         self.ask(op::GET_EPHEMERALS, Writer::default().text("/"), |answer| answer?.body().texts())
     }
 
-    /// A node's children, and what is to be told of itself.
+    /// Lists a node's children, and reads its stat.
     pub fn get_children(&self, path: &str) -> Reply<(Vec<String>, Stat)> {
         self.ask(op::GET_CHILDREN_2, Writer::default().text(path).bool(false), |answer| {
             let answer = answer?;
@@ -235,7 +237,7 @@ impl Client {
         })
     }
 
-    /// A watch over which children a node has.
+    /// Sets a watch on the list of a node's children.
     pub fn watch_children(&self, path: &str) -> Reply<Watch> {
         let body = Writer::default().text(path).bool(true);
         let watch = Some(Wanted::Waiter(Kind::Children, path.to_owned()));
@@ -243,14 +245,14 @@ impl Client {
             .ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(Error::Garbled))
     }
 
-    /// A watch over a node, which need not be there, and all below it. Servers before 3.6 do not
-    /// know this request. A server goes on telling until the connection ends.
+    /// Sets a watch on a node, which need not exist, and all nodes below it. Servers before 3.6 do
+    /// not support this request. A server keeps notifying until the connection ends.
     ///
     /// # Cancel safety
     ///
-    /// The watch may be set when the future is dropped.
+    /// If the future is dropped, the watch may have been set.
     pub async fn watch_tree(&self, path: &str) -> Result<TreeWatch, Error> {
-        // From before the answer on: an event may be right behind it.
+        // Registered before the answer: an event may come right after it.
         let watch = self.connection.listen(path);
         let body = Writer::default().text(path).int(PERSISTENT_RECURSIVE);
         self.ask(op::ADD_WATCH, body, |answer| answer.map(drop)).await?;
@@ -262,13 +264,13 @@ impl Client {
         self.ask(op::SYNC, Writer::default().text(path), |answer| answer.map(drop))
     }
 
-    /// Checks in a transaction of its own that a node is there.
+    /// Checks, in a transaction of its own, that a node exists.
     pub fn check(&self, path: &str) -> Reply<Result<(), Error>> {
         let body = part(Writer::default(), op::CHECK).text(path).int(ANY);
         self.multi(body)
     }
 
-    /// Makes a node and deletes another, or neither.
+    /// Creates a node and deletes another, or does neither.
     pub fn replace(
         &self,
         new: &str,
@@ -281,7 +283,7 @@ impl Client {
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 
-    /// Deletes a node and sets the data of another that has this version, or neither.
+    /// Deletes a node and sets the data of another node that has this version, or does neither.
     pub fn delete_and_set(
         &self,
         old: &str,
@@ -293,12 +295,12 @@ impl Client {
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 
-    /// A transaction. The inner result is what a quorum has agreed on.
+    /// Runs a transaction. A quorum has agreed on the inner result.
     fn multi(&self, parts: Writer) -> Reply<Result<(), Error>> {
         self.ask(op::MULTI, end(parts), |answer| {
             let answer = answer?;
             let mut body = answer.body();
-            // If one part is refused, all are: those before it with 0 for a code.
+            // If one part is refused, all are: those before it have the code 0.
             loop {
                 let (kind, done, _code) = (body.int()?, body.bool()?, body.int()?);
                 match (kind, done) {
@@ -320,18 +322,18 @@ impl Drop for Client {
     }
 }
 
-/// The mode of a watch that stays, over a node and all below it.
+/// The mode of a persistent watch on a node and all nodes below it.
 const PERSISTENT_RECURSIVE: i32 = 1;
-/// Whatever version a node has.
+/// Any version of a node.
 const ANY: i32 = -1;
-/// The kind of a part of a transaction that was refused, and of the end of all parts.
+/// The type of a refused part of a transaction, and of the end of all parts.
 const REFUSED: i32 = -1;
 
 fn creation(before: Writer, path: &str, data: &[u8], mode: Mode, acl: Acl) -> Writer {
     before.text(path).bytes(data).acl(acl).int(mode as i32)
 }
 
-/// Begins a part of a transaction.
+/// Appends the header of a transaction's part.
 fn part(before: Writer, op: i32) -> Writer {
     before.int(op).bool(false).int(-1)
 }

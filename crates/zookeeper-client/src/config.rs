@@ -1,27 +1,27 @@
-//! What is to be known before a session can be had.
+//! The configuration of a session.
 
 use holdline_base::net::Tls;
 use holdline_base::servers::Servers;
 use std::time::Duration;
 
-/// The servers, and the session to ask them for.
+/// The servers, and the session to request from them.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The hosts, and the user to log in as.
     pub servers: Servers,
-    /// The TLS of the connections, if there is any.
+    /// The TLS settings of the connections, if any.
     pub tls: Option<Tls>,
-    /// What the servers are called in messages.
+    /// The servers' name in messages.
     pub name: String,
-    /// The way in which the user logs in.
+    /// The login method.
     pub login: Login,
-    /// How long the servers are to keep the session without hearing of us.
+    /// The requested time for which the servers keep the session without hearing from us.
     pub session: Duration,
-    /// The node that heartbeats are about. It need not be there.
+    /// The node that heartbeats refer to. It need not exist.
     pub root: String,
 }
 
-/// The way in which a user logs in.
+/// A login method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login {
     /// ZooKeeper's own scheme: a name and a password, known to the nodes' access lists.

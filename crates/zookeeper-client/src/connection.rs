@@ -1,12 +1,12 @@
-//! The connection of a session, whichever it is at the moment, and the task that looks after it.
+//! The current connection of a session, and its task.
 //!
-//! A caller writes its request itself, at once, with all that has been asked so far; the task
-//! reads the answers, and writes only what could not be written then. So an answer costs one change
-//! of threads, and a request none.
+//! A caller writes its own request at once, with all other pending ones; the task reads the
+//! answers, and writes only what could not be written then. So an answer costs one thread switch,
+//! and a request none.
 //!
-//! What was sent on a connection that breaks may have been done or not: it ends with
-//! [`Error::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next
-//! one.
+//! A request sent on a connection that breaks may or may not have been carried out: it ends with
+//! [`Error::ConnectionLoss`], and is never sent again. An unsent request waits for the next
+//! connection.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -25,23 +25,23 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How it goes with the connection.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It serves.
+    /// It is in use.
     Serving,
-    /// Another is being made.
+    /// A new one is being made.
     Broken,
-    /// The session is over for us.
+    /// The session has ended for us.
     Over,
-    /// The session is over, also for the servers.
+    /// The session has ended, for the servers too.
     Ended,
 }
 
-/// What a server answered.
+/// A server's answer.
 pub(crate) struct Answer {
     frame: Vec<u8>,
-    /// If one was to be set.
+    /// The watch, if one was requested.
     pub(crate) watch: Option<Watch>,
 }
 
@@ -53,7 +53,7 @@ impl Answer {
 
 type Outcome = Result<Answer, Error>;
 
-/// What is kept of a request until it is answered.
+/// The state of a request until it is answered.
 pub(crate) struct PendingReply {
     watch: Option<Wanted>,
     /// `None` if no caller waits for the answer.
@@ -72,14 +72,14 @@ impl PendingReply {
     }
 }
 
-/// What was asked, and not sent yet.
+/// A request that has not been sent yet.
 struct Ask {
     op: i32,
     body: Vec<u8>,
     kept: PendingReply,
 }
 
-/// The number of requests to be sent from which on those are dropped whose callers have given up.
+/// The number of unsent requests from which on abandoned ones are dropped.
 const MANY: usize = 256;
 
 /// The part of a connection that its task and its callers share.
@@ -93,18 +93,18 @@ struct Inner {
     queue: VecDeque<Ask>,
     transport: Option<Transport<PendingReply>>,
     watches: WatchRegistry,
-    /// The last transaction that an answer told of.
+    /// The last transaction seen in an answer.
     seen: i64,
-    /// The task.
+    /// The task's waker.
     waker: Waker,
     over: Option<Error>,
-    /// The client was dropped.
+    /// Whether the client was dropped.
     closing: bool,
 }
 
-/// What is still to be done with a connection that is there.
+/// The operations on an open connection.
 impl Inner {
-    /// Adds a request to those to be sent. Requests whose callers have given up make room.
+    /// Adds a request to the unsent ones. Abandoned requests make room.
     fn push(&mut self, ask: Ask) {
         let many = self.queue.len();
         if many >= MANY && many.is_power_of_two() {
@@ -113,7 +113,7 @@ impl Inner {
         self.queue.push_back(ask);
     }
 
-    /// Sends what was asked and is still wanted, as far as there is room on the connection.
+    /// Sends the pending requests that are still wanted, as far as the connection has room.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         let Some(transport) = &mut self.transport else { return Ok(()) };
         loop {
@@ -133,7 +133,7 @@ impl Inner {
         }
     }
 
-    /// Takes in what the server says.
+    /// Handles a frame from the server.
     fn take(&mut self, frame: Vec<u8>) -> Result<(), Error> {
         let Some(transport) = &mut self.transport else { return Ok(()) };
         let (header, body) = Header::read(&frame)?;
@@ -165,7 +165,7 @@ impl Inner {
 }
 
 impl Connection {
-    /// On a connection that has just been made, looked after on this runtime.
+    /// Starts on a new connection, with a task on this runtime.
     pub(crate) fn new(
         config: Config,
         silence: Duration,
@@ -195,7 +195,7 @@ impl Connection {
         self.state.subscribe()
     }
 
-    /// Asks something. It is sent when the reply is first polled, or with what is asked later.
+    /// Makes a request. It is sent when the reply is first polled, or along with a later request.
     pub(crate) fn ask<T>(
         self: &Arc<Self>,
         op: i32,
@@ -213,12 +213,12 @@ impl Connection {
         Reply { connection: Some(Arc::clone(self)), answer, read }
     }
 
-    /// Passes on what the servers tell of a tree, once they are asked to.
+    /// Registers a tree watch; its events come once the server is asked for it.
     pub(crate) fn listen(&self, path: &str) -> TreeWatch {
         self.inner().watches.add_tree(path.to_owned())
     }
 
-    /// Sends what was asked.
+    /// Sends the pending requests.
     fn flush(&self) {
         let mut inner = self.inner();
         let waker = inner.waker.clone();
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session, as soon as there is a connection.
+    /// Closes the session, as soon as there is a connection.
     pub(crate) fn close(&self) {
         let mut inner = self.inner();
         inner.closing = true;
@@ -251,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// Looks after the connection until it is of no use any more, and says why that is.
+    /// Serves the connection until it fails or is no longer needed. Returns the reason.
     async fn serve(&self) -> Error {
         loop {
             let due = self.inner().transport.as_ref().map(|transport| transport.due(self.silence));
@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Ready when the connection is over.
+    /// Ready when the connection has ended.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
         let mut inner = self.inner();
         if !inner.waker.will_wake(cx.waker()) {
@@ -297,7 +297,7 @@ impl Connection {
         }
     }
 
-    /// Nothing will come of what was sent. When something was heard last.
+    /// Fails all sent requests. Returns when something was last heard.
     fn break_off(&self) -> Time {
         let transport = self.inner().transport.take();
         self.state.send_replace(State::Broken);
@@ -307,8 +307,8 @@ impl Connection {
         heard
     }
 
-    /// Another connection for the session, from whichever server gives one, as long as the session
-    /// may last: a leader that is new, or has been away, may keep it for a while longer than its
+    /// Makes another connection for the session, to whichever server accepts it, for as long as the
+    /// session may last: a leader that is new, or was away, may keep it slightly longer than its
     /// length.
     async fn again(
         &self,
@@ -347,7 +347,7 @@ impl Connection {
         clock::within(over, search).await.unwrap_or(Err(Error::SessionGivenUp))
     }
 
-    /// Goes on with another connection: watches are set again first of all.
+    /// Continues on another connection: watches are set again first.
     fn resume(&self, mut transport: Transport<PendingReply>) {
         let mut inner = self.inner();
         let seen = inner.seen;
@@ -359,7 +359,7 @@ impl Connection {
         self.state.send_replace(State::Serving);
     }
 
-    /// The session is over.
+    /// Ends the session.
     fn end(&self, why: &Error) {
         let (transport, queue) = {
             let mut inner = self.inner();
@@ -375,9 +375,9 @@ impl Connection {
     }
 }
 
-/// The answer to come. What it answers may be done even if this is dropped.
+/// A pending answer. The request may be carried out even if this is dropped.
 pub struct Reply<T> {
-    /// None when all is sent, as far as we know.
+    /// `None` once the request is known to be sent.
     connection: Option<Arc<Connection>>,
     answer: oneshot::Receiver<Outcome>,
     read: fn(Outcome) -> Result<T, Error>,

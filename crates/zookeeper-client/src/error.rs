@@ -1,43 +1,44 @@
-//! What the servers refuse, and how a connection ends.
+//! Errors of requests and connections.
 
 use holdline_base::probe::Found;
 use std::fmt;
 
-/// Why a request was not done, or why it is not known whether it was.
+/// Why a request failed, or why its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The connection broke before the answer came.
     ConnectionLoss,
-    /// No answer in time.
+    /// There was no answer in time.
     Timeout,
     /// All addresses refused the connection.
     NoHosts,
-    /// The names of these hosts are not known, and no other host accepted the connection.
+    /// These hosts' names are unknown, and no other host accepted the connection.
     NoAddress,
-    /// A server says that the session is over.
+    /// A server reports that the session has ended.
     SessionExpired,
-    /// It is over for us, since we cannot rely on it any more; the servers may still keep it.
+    /// The session has ended for us, since we cannot rely on it any more; the servers may still
+    /// keep it.
     SessionGivenUp,
-    /// What was done after it was begun is not known to the servers any more.
+    /// The servers have lost transactions that they had confirmed since the session began.
     WentBack,
-    /// What listens at this host is something else.
+    /// Another kind of server listens at this host.
     Stranger(Stranger, String),
-    /// Too much is under way: nothing was sent.
+    /// Too many requests are pending: nothing was sent.
     Busy,
-    /// The session has a newer connection than the one that asked.
+    /// The session has a newer connection than the one of this request.
     SessionMoved,
-    /// The server knows the user, and not by this password.
+    /// The server knows the user, but with another password.
     AuthFailed,
-    /// The node's access list does not allow it.
+    /// The node's access list denies the request.
     NoAuth,
-    /// The access list is not valid for this user.
+    /// The access list is invalid for this user.
     InvalidAcl,
-    /// A quota is used up.
+    /// A quota is exhausted.
     QuotaExceeded,
-    /// There is no such node.
+    /// The node does not exist.
     NoNode,
-    /// The node is there already.
+    /// The node already exists.
     NodeExists,
     /// The node has children.
     NotEmpty,
@@ -45,24 +46,24 @@ pub enum Error {
     BadVersion,
     /// The parent is ephemeral.
     NoChildrenForEphemerals,
-    /// The server did not understand us.
+    /// The server did not understand the request.
     BadArguments,
-    /// The server failed inside, as one does that is going down.
+    /// The server failed internally, as when it is shutting down.
     MarshallingError,
-    /// The server does not know what was asked for.
+    /// The server does not support the request.
     Unimplemented,
-    /// The server said what makes no sense.
+    /// The server sent an invalid answer.
     Garbled,
-    /// Another code of the server's.
+    /// Another error code of the server.
     Code(i32),
 }
 
-/// What listens where ZooKeeper should.
+/// A server other than the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stranger {
-    /// ZooKeeper without TLS, though it is asked for.
+    /// ZooKeeper without TLS, though TLS is requested.
     Plain,
-    /// Another kind of server, or one that speaks TLS, which is not asked for.
+    /// Another kind of server, or one that speaks TLS, which is not requested.
     Other(Found),
 }
 
@@ -91,7 +92,7 @@ impl fmt::Display for Stranger {
 }
 
 impl Error {
-    /// Whether the session is over, and with it all that was on it.
+    /// Whether the session has ended, and with it everything on it.
     pub fn is_over(&self) -> bool {
         matches!(
             self,
@@ -99,7 +100,7 @@ impl Error {
         )
     }
 
-    /// What a code in an answer means. None if all went well.
+    /// The error for a code in an answer; `None` for success.
     pub(crate) fn of(code: i32) -> Option<Error> {
         Some(match code {
             0 => return None,
@@ -115,7 +116,7 @@ impl Error {
             -111 => Error::NotEmpty,
             -112 => Error::SessionExpired,
             -114 => Error::InvalidAcl,
-            // The latter: it wants a user, and we are none.
+            // The latter: it requires a user, and we have none.
             -115 | -124 => Error::AuthFailed,
             -118 => Error::SessionMoved,
             -125 => Error::QuotaExceeded,

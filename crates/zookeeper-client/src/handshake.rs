@@ -1,4 +1,4 @@
-//! Making a connection, and with it a session, or attaching it to the session that there is.
+//! The handshake: connects, and opens a new session or resumes the existing one.
 
 use crate::client::Past;
 use crate::config::{Config, Login};
@@ -17,10 +17,10 @@ use std::time::Duration;
 /// A session, as its servers know it.
 #[derive(Clone)]
 pub(crate) struct SessionId {
-    /// 0 for one that is still to be made.
+    /// 0 for a new session.
     pub(crate) id: i64,
     password: Vec<u8>,
-    /// How long the servers keep it without hearing of us.
+    /// How long the servers keep it without hearing from us.
     pub(crate) length: Duration,
 }
 
@@ -30,18 +30,18 @@ impl SessionId {
     }
 }
 
-/// Why a server is of no use now.
+/// Why a server cannot be used now.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The connection was refused.
     Absent,
-    /// The host's name is not known.
+    /// The host's name is unknown.
     NoAddress,
-    /// It hangs up without a word: it does not serve, or not us.
+    /// The server hung up without an answer: it does not serve, or not us.
     HungUp,
-    /// It is silent, does not serve, or cannot be trusted.
+    /// The server is silent, does not serve, or cannot be trusted.
     Unusable(String),
-    /// No other would do better.
+    /// No other server would do better.
     Over(Error),
 }
 
@@ -76,9 +76,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// Connects to a host, for the session: a new one if its id is 0. `seen` is the last transaction
-/// that was seen on it; a server that has not seen that one refuses us. The host has `silence` for
-/// each step.
+/// Connects to a host for the session; opens a new one if its id is 0. `seen` is the last
+/// transaction seen on it; a server that has not seen that one refuses us. The host has `silence`
+/// for each step.
 pub(crate) async fn attach<T>(
     config: &Config,
     host: &str,
@@ -122,16 +122,16 @@ pub(crate) async fn attach<T>(
     Ok((hand.transport.turn(), ident))
 }
 
-/// The time that a host has for each step of a handshake after so many tries for which it was too
-/// slow: it grows, because a busy server that is given up each time is only asked more.
+/// The time limit of a host for each handshake step, after this many attempts for which it was too
+/// slow. It grows, because giving up on a busy server each time only adds to its load.
 pub(crate) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
     silence.saturating_mul(1 << tries.min(4)).min(session / 3).clamp(silence, PATIENCE)
 }
 
-/// The longest such time: another host may be better.
+/// The longest such limit: another host may be faster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Makes a new session with a host, or says what else answers there.
+/// Opens a new session with a host, or reports what else answers there.
 pub(crate) async fn introduce<T>(
     config: &Config,
     host: &str,
@@ -162,13 +162,13 @@ pub(crate) async fn introduce<T>(
     Err(identify(config, host).await.map_or(failed, found))
 }
 
-/// After this time without an answer it is asked what it is that listens there.
+/// How long a host may be silent before it is asked what kind of server it is.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
-/// Whether the servers have lost transactions that they had confirmed: then they refuse a session
-/// that has seen those. That they are only behind (one is that follows, or has no leader) is
-/// told apart by a new session. To make one is a transaction to which a quorum agrees, so its
-/// number is higher than that of any before it, unless those are lost.
+/// Whether the servers have lost confirmed transactions: then they refuse a session that has seen
+/// them. A new session shows whether they are only behind (because one is a follower, or has no
+/// leader): opening one is a transaction that a quorum agrees to, so its number is higher than any
+/// before, unless those were lost.
 pub(crate) async fn went_back(config: &Config, host: &str, silence: Duration, seen: i64) -> bool {
     let new = SessionId::new(Duration::from_secs(2));
     let Ok((transport, _)) = attach::<()>(config, host, silence, &new, 0).await else {
@@ -183,7 +183,7 @@ pub(crate) async fn went_back(config: &Config, host: &str, silence: Duration, se
     header.is_ok_and(|header| header.xid == 1 && header.zxid > 0 && header.zxid < seen)
 }
 
-/// What the server says to the session.
+/// Parses the server's answer to the session request.
 fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
     let mut reader = Reader(frame);
     let (_version, millis, id) = (reader.int()?, reader.int()?, reader.long()?);
@@ -195,7 +195,7 @@ fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
     if old.id != 0 && old.id != id {
         return Err(Failure::from(Error::Garbled));
     }
-    // Old servers do not say it, and have no such mode.
+    // Old servers do not send it, and have no such mode.
     if reader.bool().unwrap_or(false) {
         return Err(Failure::unusable("it is read-only"));
     }
@@ -203,19 +203,19 @@ fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
         tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
         return Err(Failure::Over(Error::SessionGivenUp));
     }
-    // One that is kept for longer than we asked for is as good for us as that.
+    // If the servers keep it longer than requested, we count only the requested time.
     let length = length.min(old.length);
     Ok(SessionId { id, password, length })
 }
 
-/// A connection while hands are shaken: one thing after the other.
+/// A connection during the handshake: one step after the other.
 struct Handshake {
     transport: Transport<()>,
     silence: Duration,
 }
 
 impl Handshake {
-    /// Writes what there is, and waits for what is said next.
+    /// Writes pending bytes, and waits for the next frame.
     async fn next(&mut self) -> Result<Vec<u8>, Error> {
         let transport = &mut self.transport;
         let next = poll_fn(|cx| {
@@ -225,7 +225,7 @@ impl Handshake {
         clock::timeout(self.silence, next).await.unwrap_or(Err(Error::Timeout))
     }
 
-    /// The answer to the request of this number, without its header.
+    /// The answer to the request with this number, without its header.
     async fn reply(&mut self, wanted: i32) -> Result<Vec<u8>, Error> {
         let frame = self.next().await?;
         let (header, body) = Header::read(&frame)?;
@@ -242,7 +242,7 @@ impl Handshake {
         digest.check(&self.token(2, &answer).await?)
     }
 
-    /// Says something of a login, and hears the answer.
+    /// Sends a login token, and awaits the answer.
     async fn token(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, Error> {
         self.transport.ask(op::SASL, &Writer::default().bytes(token).0, ());
         let answer = self.reply(xid).await?;

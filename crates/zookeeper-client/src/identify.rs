@@ -1,7 +1,7 @@
-//! What answers where a server of ZooKeeper should: found out when no session is to be had there.
+//! Detects what answers in place of a ZooKeeper server, when no session can be opened there.
 //!
-//! ZooKeeper says nothing to what it does not understand, and so do others. So each is asked in its
-//! own words, on connections of their own.
+//! ZooKeeper does not answer what it does not understand, and neither do others. So each kind is
+//! asked in its own protocol, on connections of their own.
 
 use crate::config::Config;
 use crate::error::Stranger;
@@ -12,26 +12,26 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long an answer may take.
+/// The time limit of an answer.
 const LIMIT: Duration = Duration::from_secs(1);
 
 const HTTP: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
-/// One of ZooKeeper's words of four letters: the server answers in any case, if only that this
-/// word is not on its list.
+/// One of ZooKeeper's four-letter words: the server always answers, if only that the word is not on
+/// its list.
 const WORD: &[u8] = b"srvr";
-/// The beginning of a TLS connection, with three suites: a server that speaks TLS answers with its
-/// own beginning, or with an alert.
+/// The beginning of a TLS connection, with three cipher suites: a TLS server answers with its own
+/// beginning, or with an alert.
 const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x33\x01\x00\x00\x2f\x03\x03holdline asks: is this TLS here?\
                        \x00\x00\x06\xc0\x2f\xc0\x30\x00\x9c\x01\x00\x00\x00";
 
-/// Says what answers there, if that is something else than what the configuration tells.
+/// Reports what answers there, if it differs from the configuration.
 pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
     let (http, other) = if config.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
     let http = async { verdict(config, &says(host, http, 7).await, &[]) };
     let other = async { verdict(config, &[], &says(host, other, 64).await) };
     let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
-    // A server that answers one question may wait for more of the other.
+    // A server that answers one probe may wait for more of the other.
     match futures_util::future::select(http, other).await {
         Either::Left((None, other)) => other.await,
         Either::Right((None, http)) => http.await,
@@ -61,7 +61,7 @@ fn is_zookeeper(answer: &[u8]) -> bool {
         .any(|words| answer.contains(words))
 }
 
-/// The first bytes of what is answered, if anything is.
+/// The first bytes of the answer, if any.
 async fn says(host: &str, question: &[u8], enough: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     let ask = async {

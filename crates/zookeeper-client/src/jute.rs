@@ -1,11 +1,11 @@
-//! Jute, the encoding of all that ZooKeeper's clients and servers say: numbers with the high byte
-//! first; texts, bytes and lists with their length before them.
+//! Jute, the encoding of all messages between ZooKeeper's clients and servers: numbers in
+//! big-endian order; texts, bytes and lists preceded by their length.
 //!
-//! What comes from outside is never trusted: a length is believed only as far as there are bytes.
+//! Received data is never trusted: a length is accepted only as far as there are bytes.
 
 use crate::error::Error;
 
-/// What is to be sent.
+/// A message being encoded.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -40,7 +40,7 @@ impl Writer {
         texts.iter().fold(writer, |writer, text| writer.text(text))
     }
 
-    /// The permissions for one identity, in a list of its own.
+    /// Writes an access list with all permissions for one identity.
     pub(crate) fn acl(self, acl: Acl) -> Self {
         let (scheme, id) = match acl {
             Acl::Anyone => ("world", "anyone"),
@@ -53,7 +53,7 @@ impl Writer {
 /// Read, write, create, delete, administer.
 const ALL: i32 = 31;
 
-/// The users that may do everything with a node.
+/// The users with all permissions on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acl {
     /// Anyone who reaches the servers.
@@ -62,7 +62,7 @@ pub enum Acl {
     Creator,
 }
 
-/// What was received, from the front.
+/// A received message, decoded from the front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         self.take().map(|[byte]| byte != 0)
     }
 
-    /// Bytes; none at all are as good as an empty lot.
+    /// Reads bytes; null is treated as empty.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let len = usize::try_from(self.int()?.max(0)).map_err(|_| Error::Garbled)?;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(Error::Garbled)?;
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
-        // As many as come: room is made for no more than there are bytes.
+        // Collected as they come: memory is allocated only for received bytes.
         (0..self.int()?).map(|_| self.text().map(str::to_owned)).collect()
     }
 
@@ -112,16 +112,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the servers tell of a node, as far as we want to know.
+/// The part of a node's stat that is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The transaction that made it.
+    /// The transaction that created the node.
     pub czxid: i64,
-    /// The last one that made or removed a child of it.
+    /// The last transaction that created or deleted one of its children.
     pub pzxid: i64,
-    /// How often its data were changed.
+    /// How often its data was changed.
     pub version: i32,
-    /// The session that it lasts with, or 0.
+    /// The session that it belongs to, or 0.
     pub ephemeral_owner: i64,
 }
 

@@ -1,11 +1,11 @@
-//! A small client of ZooKeeper (3.5 and later), made for locks and leases, and of use for more.
+//! A small client of ZooKeeper (3.5 and later), made for locks and leases, and useful for more.
 //!
-//! - [`Session`]: a session that moves from server to server by itself, and until when the servers
-//!   are *sure* to keep it, by heartbeats that a quorum has agreed on.
-//! - [`Client`]: what can be asked on it. Requests that are made before any of their replies is
-//!   awaited go out in one write, and a caller writes its request itself, at once.
-//! - [`Watch`]: one event of one node; set again by itself on the next connection.
-//! - [`Listener`]: the same for very many nodes, all of whose events come by one channel.
+//! - [`Session`]: a session that moves from server to server by itself. It knows until when the
+//!   servers are *certain* to keep it, from heartbeats that a quorum has agreed on.
+//! - [`Client`]: the session's requests. Requests made before any of their replies is awaited are
+//!   sent in one write, and a caller writes its own request at once.
+//! - [`Watch`]: one event of one node; set again automatically on the next connection.
+//! - [`Listener`]: the same for very many nodes, whose events share one channel.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,8 +20,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it lacks is what holdline does not need: other access lists than those two,
-//! reconfiguration, Kerberos. It knows nothing of locks.
+//! It lacks what holdline does not need: other access lists than those two, reconfiguration,
+//! Kerberos. It knows nothing about locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

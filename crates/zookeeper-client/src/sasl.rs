@@ -1,15 +1,15 @@
-//! DIGEST-MD5 (RFC 2831), by which ZooKeeper's servers know users that are not in nodes' ACLs by a
-//! digest. MD5 is the servers' choice; secrecy needs TLS.
+//! DIGEST-MD5 (RFC 2831), the login for users that ZooKeeper's servers know themselves, and not by
+//! a digest in nodes' access lists. MD5 is the servers' choice; secrecy needs TLS.
 
 use crate::error::Error;
 use std::fmt::Write;
 
-/// What the servers call themselves, wherever they are.
+/// The servers' service name, the same on every host.
 const SERVER: &str = "zookeeper/zk-sasl-md5";
 
-/// A login that is under way.
+/// A login in progress.
 pub(crate) struct Digest {
-    /// What the server has to answer, to show that it knows the password as well.
+    /// The answer by which the server shows that it knows the password as well.
     expected: String,
 }
 
@@ -68,7 +68,7 @@ impl Digest {
     }
 }
 
-/// As the servers hash it: in Latin-1 if that has all of its characters.
+/// Encodes a text as the servers hash it: in Latin-1 if that has all of its characters.
 fn latin(text: &str) -> Vec<u8> {
     let bytes = text.chars().map(|c| u8::try_from(u32::from(c)));
     bytes.collect::<Result<_, _>>().unwrap_or_else(|_| text.as_bytes().to_vec())
@@ -85,7 +85,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Reads `key=value,key="value"`.
+/// Parses `key=value,key="value"`.
 fn directives(bytes: &[u8]) -> Result<Vec<(String, String)>, Error> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::AuthFailed)?;
     let (mut all, mut rest) = (Vec::new(), text.chars().peekable());
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// By another program, from the formulas of RFC 2831, section 2.1.2.1.
+    /// Computed by another program, from the formulas of RFC 2831, section 2.1.2.1.
     #[test]
     fn the_answer_is_that_of_the_rfc() {
         let challenge = b"realm=\"zk-sasl-md5\",nonce=\"OA6MG9tEQGm2hh\",charset=utf-8,\

@@ -1,20 +1,21 @@
-//! One session with ZooKeeper, and until when the servers are sure to keep it.
+//! One session with ZooKeeper, and until when the servers are certain to keep it.
 //!
-//! # Until when it lasts
+//! # How long it lasts
 //!
-//! The leader ends a session that it has not heard of for its length. But that a server answers us
-//! does not mean that the leader hears of us: a follower answers reads and pings by itself, also
-//! while it is cut off from the others, and tells the leader only every half tick which sessions it
-//! has seen. So we count for ourselves, from *heartbeats*: requests that are answered only after a
-//! quorum has agreed on them (a transaction that checks a version, and changes nothing).
+//! The leader ends a session that it has not heard of for its length. But an answer from a server
+//! does not mean that the leader has heard of us: a follower answers reads and pings by itself,
+//! even while it is cut off from the others, and tells the leader only every half tick which
+//! sessions it has seen. So we count the time ourselves, from *heartbeats*: requests that are
+//! answered only after a quorum has agreed on them (a transaction that checks a version, and
+//! changes nothing).
 //!
-//! A heartbeat that was answered shows that the leader of that moment knew our server, and had got
-//! from it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
-//! answered long enough before this one was sent for the server to have passed it on
+//! An answered heartbeat shows that the leader at that moment knew our server, and had received
+//! everything that the server had sent earlier. That includes the report of an earlier heartbeat,
+//! if that was answered long enough before this one was sent for the server to have passed it on
 //! ([`TOUCH_INTERVAL`] is more than half a tick). So the leader has heard of us no earlier than
 //! that earlier heartbeat was sent, and keeps the session for its length from then. A new leader
-//! begins all sessions anew; a deposed one cannot get a quorum; and a connection to another server
-//! tells the leader at once.
+//! restarts the time of all sessions; a deposed one cannot get a quorum; and connecting to another
+//! server informs the leader at once.
 
 use crate::client::{Client, Past};
 use crate::config::Config;
@@ -28,50 +29,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
+/// The time after which a server has told the leader of us, if its tick is no longer than 2.5 s.
 const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
-/// The duration of a round trip that makes no renewal wait.
+/// The duration of a round trip that does not delay a renewal.
 const TRIP: Duration = Duration::from_millis(400);
 
-/// A session. Somebody must [`run`](Self::run) it. It is closed when it is dropped.
+/// A session. A task must [`run`](Self::run) it. Dropping it closes the session.
 pub struct Session {
-    /// What can be asked on it.
+    /// The session's requests.
     pub client: Client,
-    /// Its number.
+    /// The session's id.
     pub id: i64,
-    /// How long the servers keep it without hearing of us.
+    /// How long the servers keep the session without hearing from us.
     pub length: Duration,
-    /// Where to give heartbeats.
+    /// The node that heartbeats refer to.
     root: String,
     liveness: Liveness,
-    /// The servers say that there is no such session, and so no nodes of it.
+    /// Whether the servers say that there is no such session, and so no nodes of it.
     ended: AtomicBool,
 }
 
-/// After what time a heartbeat has been passed on, in a session of this length: a tick is never
-/// longer than half of the shortest session that a server gives, unless it is told otherwise.
+/// The time after which a heartbeat has been passed on, in a session of this length: by default, a
+/// tick is at most half of the shortest session that a server grants.
 fn touch_interval(length: Duration) -> Duration {
     TOUCH_INTERVAL.min(length * 3 / 10)
 }
 
-/// The longest time for which a session of this length can always vouch at once.
+/// The longest time that a session of this length can always guarantee at once.
 pub fn longest_lease(length: Duration) -> Duration {
     length.saturating_sub(touch_interval(length) * 2).saturating_sub(TRIP.min(length / 10))
 }
 
 impl Session {
-    /// A new session, on a connection that a task of this runtime of Tokio looks after. `past` says
-    /// what is known from earlier tries.
+    /// Opens a session, on a connection whose task runs on the current Tokio runtime. `past` is the
+    /// history of earlier attempts.
     ///
     /// # Errors
     ///
     /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
-    /// of one of them is not known; [`Error::Stranger`] if something
-    /// else answers there; [`Error::AuthFailed`] if the user or the password is wrong.
+    /// of one of them is unknown; [`Error::Stranger`] if another kind of server answers;
+    /// [`Error::AuthFailed`] if the user or the password is wrong.
     ///
     /// # Cancel safety
     ///
-    /// A session that was made and that nobody knows of ends by itself.
+    /// If the future is dropped, a session that it has opened expires.
     pub async fn open(config: &Config, past: Past) -> Result<Self, Error> {
         let silence =
             (config.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
@@ -81,24 +82,24 @@ impl Session {
             id: client.id,
             length: client.length,
             root: config.root.clone(),
-            // The leader itself has begun it, after a quorum had agreed.
+            // The leader itself has started it, after a quorum agreed.
             liveness: Liveness::new(sent, client.length),
             client,
             ended: AtomicBool::new(false),
         })
     }
 
-    /// Whether it is over, or must be taken for that.
+    /// Whether the session has ended, or must be assumed to have.
     pub fn is_lost(&self) -> bool {
         self.liveness.good_until().is_none()
     }
 
-    /// Makes it known that it is over.
+    /// Declares the session lost.
     pub fn lose(&self) {
         self.liveness.lose();
     }
 
-    /// A server has said something by which it is over.
+    /// Handles a server's error that ends the session.
     pub fn fail(&self, why: &Error) {
         if *why == Error::SessionExpired {
             self.ended.store(true, Ordering::Release);
@@ -106,17 +107,17 @@ impl Session {
         self.lose();
     }
 
-    /// Whether it is over for the servers, too, and all of its nodes are gone.
+    /// Whether the session has ended for the servers, too, and all of its nodes are gone.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Has the heartbeats end: the session is not used any more.
+    /// Requests the end of the heartbeats: the session is no longer used.
     pub fn end(&self) {
         self.liveness.retire();
     }
 
-    /// Waits until the servers are sure to keep it until then. `false` if it is lost.
+    /// Waits until the servers are certain to keep it until `until`. `false` if it is lost.
     ///
     /// # Cancel safety
     ///
@@ -125,11 +126,11 @@ impl Session {
         self.liveness.good_for(until).await
     }
 
-    /// Gives heartbeats until it is lost or over, and then tells `lost` its number.
+    /// Sends heartbeats until the session is lost or over, and then calls `lost` with its id.
     ///
     /// # Cancel safety
     ///
-    /// The session ends by itself if the future is dropped.
+    /// If the future is dropped, the session expires.
     pub async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
         let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
@@ -180,18 +181,18 @@ impl Session {
 
     /// A transaction that changes nothing, but needs a quorum.
     async fn heartbeat(&self) -> Result<(), Error> {
-        // Refused by a quorum is as good.
+        // A refusal by a quorum is as good.
         self.client.check(&self.root).await.map(drop)
     }
 }
 
-/// Heartbeats that were answered, and may show more when a later one is.
+/// The answered heartbeats that a later one may confirm.
 #[derive(Default)]
 struct Heartbeats(VecDeque<(Time, Time)>);
 
 impl Heartbeats {
-    /// Takes in an answered heartbeat. Returns the latest time since which the leader has surely
-    /// heard of us, if that is known.
+    /// Records an answered heartbeat. Returns the latest time since which the leader has certainly
+    /// heard of us, if known.
     fn answered(&mut self, sent: Time, answered: Time, touch_interval: Duration) -> Option<Time> {
         let mut heard = None;
         while let Some((first, answer)) = self.0.front()

@@ -1,7 +1,7 @@
-//! One connection to one server: requests out, answers in, and whether the other side lives.
+//! The transport: one connection to one server, with its requests, its answers, and its liveness.
 //!
-//! Requests are gathered and go out in one write. The socket does not hold them back until earlier
-//! ones are answered (Nagle's algorithm is off).
+//! Requests are collected and sent in one write. The socket does not delay them until earlier ones
+//! are answered (Nagle's algorithm is off).
 
 use crate::error::Error;
 use crate::jute::{Reader, Writer};
@@ -14,19 +14,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::ReadBuf;
 
-/// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
-/// so.
+/// The longest answer. The servers' default limit is 1 MiB, but lists may be longer if configured.
 const LONGEST: usize = 16 << 20;
-/// The number of requests that may be unanswered at once; later ones wait.
+/// The most unanswered requests; later ones wait.
 const UNANSWERED: usize = 4096;
-/// The number of bytes that may be gathered for the socket; later requests wait.
+/// The most bytes collected for the socket; later requests wait.
 const GATHERED: usize = 256 << 10;
-/// The size of the buffers that are kept, when there was need for more.
+/// The size that buffers shrink to after they had to grow.
 const KEPT: usize = 256 << 10;
-/// The number of bytes that are read at once.
+/// The number of bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// What is asked, by the protocol's numbers.
+/// The types of request, as the protocol numbers them.
 pub(crate) mod op {
     pub(crate) const CREATE: i32 = 1;
     pub(crate) const DELETE: i32 = 2;
@@ -49,7 +48,7 @@ pub(crate) mod op {
     pub(crate) const CLOSE: i32 = -11;
 }
 
-/// The numbers of what is not answered in its turn.
+/// The numbers of messages that are not answered in order.
 pub(crate) mod xid {
     pub(crate) const EVENT: i32 = -1;
     pub(crate) const PING: i32 = -2;
@@ -57,7 +56,7 @@ pub(crate) mod xid {
     pub(crate) const SET_WATCHES: i32 = -8;
 }
 
-/// What comes before an answer.
+/// The header of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) xid: i32,
@@ -76,30 +75,30 @@ impl Header {
     }
 }
 
-/// A connection. `T` is what is kept of a request until it is answered.
+/// A connection. `T` is the state of a request until it is answered.
 pub(crate) struct Transport<T> {
     stream: Stream,
-    /// What was sent and is not answered yet, in order.
+    /// The requests without an answer, in order.
     sent: VecDeque<(i32, T)>,
 }
 
-/// The bytes of a connection, and the times by which it is judged.
+/// The bytes of a connection, and the times by which its liveness is judged.
 struct Stream {
     socket: Box<dyn Socket>,
     out: Vec<u8>,
-    /// The length of the part of `out` that is written.
+    /// The length of the part of `out` already written.
     written: usize,
     input: Vec<u8>,
-    /// The length of the part of `input` that was taken out.
+    /// The length of the part of `input` already consumed.
     taken: usize,
     last: i32,
-    /// A ping is not answered yet.
+    /// Whether a ping is unanswered.
     pinged: bool,
     spoke: Time,
     heard: Time,
-    /// When something whole was heard last.
+    /// When a whole frame was last received.
     progress: Time,
-    /// When it began that something is not answered.
+    /// Since when some request has been unanswered.
     asked: Time,
 }
 
@@ -122,12 +121,12 @@ impl<T> Transport<T> {
         Transport { stream, sent: VecDeque::new() }
     }
 
-    /// The same connection for another kind of requests, when all are answered.
+    /// The same connection for another type of request state, when all requests are answered.
     pub(crate) fn turn<U>(self) -> Transport<U> {
         Transport { stream: self.stream, sent: VecDeque::new() }
     }
 
-    /// Gathers bytes that are to be sent, with their length before them.
+    /// Adds bytes to be sent, preceded by their length.
     pub(crate) fn put(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let len = i32::try_from(len).unwrap_or(i32::MAX);
@@ -138,12 +137,12 @@ impl<T> Transport<T> {
         self.stream.spoke = clock::now();
     }
 
-    /// Gathers a request that is not answered in its turn.
+    /// Adds a request that is not answered in order.
     pub(crate) fn say(&mut self, xid: i32, op: i32, body: &[u8]) {
         self.put(&[&Writer::default().int(xid).int(op).0, body]);
     }
 
-    /// Gathers a request that is.
+    /// Adds a request that is answered in order.
     pub(crate) fn ask(&mut self, op: i32, body: &[u8], kept: T) {
         self.stream.last = self.stream.last.checked_add(1).unwrap_or(1);
         self.say(self.stream.last, op, body);
@@ -153,7 +152,7 @@ impl<T> Transport<T> {
         self.sent.push_back((self.stream.last, kept));
     }
 
-    /// What was kept of the request that this answers.
+    /// The state of the request that this answers.
     pub(crate) fn answered(&mut self, xid: i32) -> Result<T, Error> {
         match self.sent.pop_front() {
             Some((sent, kept)) if sent == xid => Ok(kept),
@@ -171,7 +170,7 @@ impl<T> Transport<T> {
         self.sent.is_empty()
     }
 
-    /// Whether anything is not answered yet.
+    /// Whether any request is unanswered.
     fn waits(&self) -> bool {
         self.stream.pinged || !self.sent.is_empty()
     }
@@ -180,20 +179,21 @@ impl<T> Transport<T> {
         self.stream.pinged = false;
     }
 
-    /// When something was heard last.
+    /// When anything was last received.
     pub(crate) fn heard(&self) -> Time {
         self.stream.heard
     }
 
-    /// When it counts as dead, if nothing is heard until then of what was asked. Bytes are signs of
-    /// life only for so long: a length that makes no sense would swallow all that comes.
+    /// When the connection counts as dead, unless an expected answer comes before. Partial data is
+    /// a sign of life only for a limited time: an invalid length would swallow everything that
+    /// comes.
     fn end(&self, silence: Duration) -> Time {
         let heard = self.stream.heard.max(self.stream.asked).after(silence);
         heard.min(self.stream.progress.max(self.stream.asked).after(silence * 4))
     }
 
-    /// When to look whether it lives. A server that has said nothing for so long, though something
-    /// was asked, does not; `silence` is that time.
+    /// When to check the connection's liveness. A server that has sent nothing for `silence`,
+    /// though a request is unanswered, is dead.
     pub(crate) fn due(&self, silence: Duration) -> Time {
         let ping = self.stream.spoke.after(silence * 3 / 8);
         let end = self.end(silence);
@@ -204,7 +204,7 @@ impl<T> Transport<T> {
         }
     }
 
-    /// Asks for a heartbeat when it is time to. False if the other side does not live.
+    /// Sends a ping when it is due. False if the server is dead.
     pub(crate) fn tick(&mut self, silence: Duration) -> bool {
         let now = clock::now();
         if self.waits() && now >= self.end(silence) {
@@ -220,7 +220,7 @@ impl<T> Transport<T> {
         true
     }
 
-    /// Writes what was gathered, as far as that goes. The task that the context wakes has to go on.
+    /// Writes the collected bytes as far as possible. The task of the context must continue.
     pub(crate) fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         while self.stream.written < self.stream.out.len() {
             let rest = &self.stream.out[self.stream.written..];
@@ -241,7 +241,7 @@ impl<T> Transport<T> {
         }
     }
 
-    /// The next thing that the server says.
+    /// The next frame from the server.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
         loop {
             if let Some(frame) = self.frame()? {
@@ -269,7 +269,7 @@ impl<T> Transport<T> {
         Ok(Some(frame))
     }
 
-    /// Makes room for what is still to come.
+    /// Makes room for the rest of a frame.
     fn more<F>(&mut self) -> Option<F> {
         self.stream.input.drain(..self.stream.taken);
         self.stream.taken = 0;
@@ -279,7 +279,7 @@ impl<T> Transport<T> {
         None
     }
 
-    /// What was sent, and will not be answered.
+    /// The requests that will not be answered.
     pub(crate) fn unanswered(self) -> impl Iterator<Item = T> {
         self.sent.into_iter().map(|(_, kept)| kept)
     }

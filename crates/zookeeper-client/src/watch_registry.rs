@@ -1,21 +1,22 @@
 //! The watches that are registered with the servers, and their waiters.
 //!
-//! A watch is for one event. A server knows it as long as the connection lasts; on the next one all
-//! that are still wanted are set again, and the server tells at once of what was missed.
+//! A watch is for one event. A server keeps it as long as the connection lasts. On the next
+//! connection all watches that are still wanted are set again, and the server reports missed events
+//! at once.
 
 use crate::error::Error;
 use crate::jute::{Reader, Writer};
 use std::collections::HashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// What was seen.
+/// An event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The node is gone.
+    /// The node was deleted.
     Deleted,
-    /// Its data, or its children, are others now.
+    /// Its data, or its list of children, has changed.
     Changed,
-    /// Nothing will be seen any more: the session is over.
+    /// The session has ended, so no event will come.
     Over,
 }
 
@@ -34,12 +35,12 @@ impl Watch {
     }
 }
 
-/// Where the events of many nodes are told, each with the path of its node. That a session is over
-/// is not told there.
+/// A channel for the events of many nodes, each with the path of its node. The end of the session
+/// is not reported there.
 pub type Listener = mpsc::UnboundedSender<(String, Event)>;
 
-/// A watch over a node and all below it, for any number of events. It ends with the connection: a
-/// new one is made on the next.
+/// A watch on a node and all nodes below it, for any number of events. It ends with the connection;
+/// a new one must be set on the next.
 #[derive(Debug)]
 pub struct TreeWatch(watch::Receiver<()>);
 
@@ -54,18 +55,18 @@ impl TreeWatch {
     }
 }
 
-/// What is watched of a node.
+/// The watched part of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Data,
     Children,
 }
 
-/// A watch that a server is asked for.
+/// A watch to be requested from a server.
 pub(crate) enum Wanted {
-    /// With a waiter of its own.
+    /// One with a waiter of its own.
     Waiter(Kind, String),
-    /// Over a node's data, told to a listener.
+    /// One on a node's data, whose event goes to a listener.
     Listener(String, Listener),
 }
 
@@ -73,16 +74,16 @@ pub(crate) enum Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct WatchRegistry {
     nodes: HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>,
-    /// Those over data whose events go to a listener: an entry is all that such a watch costs.
+    /// The watches on data whose events go to a listener: such a watch costs only an entry.
     listeners: HashMap<String, Listener>,
     trees: Vec<(String, watch::Sender<()>)>,
 }
 
-/// No request may be longer than 1 MiB, unless the servers are told otherwise.
+/// By default, servers accept no request longer than 1 MiB.
 const CHUNK: usize = 128 << 10;
 
 impl WatchRegistry {
-    /// A server has set one.
+    /// Registers a watch that a server has set.
     pub(crate) fn set(&mut self, wanted: Wanted) -> Option<Watch> {
         match wanted {
             Wanted::Waiter(kind, path) => Some(self.add(kind, path)),
@@ -101,7 +102,7 @@ impl WatchRegistry {
         Watch(receiver)
     }
 
-    /// A server is about to be asked for one.
+    /// Registers a tree watch that a server is about to be asked for.
     pub(crate) fn add_tree(&mut self, path: String) -> TreeWatch {
         let (sender, receiver) = watch::channel(());
         self.trees.retain(|(_, tree)| !tree.is_closed());
@@ -109,7 +110,7 @@ impl WatchRegistry {
         TreeWatch(receiver)
     }
 
-    /// Tells of what a server has seen.
+    /// Handles an event from a server.
     pub(crate) fn tell(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
         let (event, _state, path) = (body.int()?, body.int()?, body.text()?);
         let (kinds, event): (&[Kind], _) = match event {
@@ -134,8 +135,8 @@ impl WatchRegistry {
         Ok(())
     }
 
-    /// What sets all of them again, in requests that are not too long: what has changed since the
-    /// transaction `seen` is told at once.
+    /// The requests that set all watches again, none of them too long. Changes since the
+    /// transaction `seen` are reported at once.
     pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
         self.nodes.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
         self.listeners.retain(|_, listener| !listener.is_closed());
@@ -165,7 +166,7 @@ impl WatchRegistry {
         requests
     }
 
-    /// The session is over.
+    /// Ends all watches with the session.
     pub(crate) fn end(&mut self) {
         self.nodes.clear();
         self.listeners.clear();

@@ -1,13 +1,13 @@
-//! A cron job, without async: if the last run is still at work, this one ends quietly; and it has
-//! a fixed time limit, after which the next run may begin.
+//! A cron job, without async: if the last run is still going, this one ends quietly. It has a fixed
+//! time limit, after which the next run may begin.
 //!
 //! `*/5 * * * * cron_job`; or try it: `cargo run -p holdline-examples --bin cron_job -- 60000 100`,
 //! with the limit in milliseconds and the number of steps, in two terminals.
 //!
 //! Environment: `HOLDLINE_STORE` (a URL; the file store unless given).
 //!
-//! Exit codes: 0 done, or busy; 69 the store cannot be used; 76 the lock was lost, so that the work
-//! is not finished. (A job that is a command needs no code at all: `holdline run -n`.)
+//! Exit codes: 0 done, or busy; 69 the store is unusable; 76 the lock was lost, so the work is
+//! unfinished. (A job that is a command needs no code at all: `holdline run -n`.)
 
 use holdline::{Error, Mutex, blocking};
 use std::env;
@@ -23,7 +23,7 @@ fn step(_number: u64) {
     thread::sleep(Duration::from_millis(20));
 }
 
-/// Does the work, and says how many steps that was; `None` if another run is at it.
+/// Does the work, and returns the number of steps; `None` if another run is in progress.
 fn run(limit: Duration, steps: u64) -> Result<Option<u64>, Error> {
     let client = blocking::open(&env::var("HOLDLINE_STORE").unwrap_or_default())?;
     // A fixed lease is never renewed: a run that hangs cannot keep all later ones out.

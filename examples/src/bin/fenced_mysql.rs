@@ -1,6 +1,6 @@
-//! Fenced writes in MySQL or MariaDB, with mysql_async: the lock's token is checked in the
-//! transaction of the write, in the database that keeps the lock, too. A holder whose lock is
-//! somebody else's by now writes nothing.
+//! Fenced writes in MySQL or MariaDB, with mysql_async: the transaction of the write checks the
+//! lock's token, in the database that also keeps the lock. A holder that has lost its lock to
+//! another writes nothing.
 //!
 //! `cargo run -p holdline-examples --bin fenced_mysql -- mysql://root@127.0.0.1/test`
 
@@ -9,7 +9,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, TxOpts};
 use std::fmt;
 
-/// One row for each lock that guards something: the newest token that the database has seen.
+/// One row for each lock that guards data: the newest token that the database has seen.
 const SCHEMA: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS fence (
         name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
@@ -42,8 +42,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Checks the token, and keeps older holders out until the transaction ends. It reads the token
-/// back and counts no rows: how they are counted depends on the client's flag `FOUND_ROWS`.
+/// Checks the token, and blocks older holders until the transaction ends. It reads the token back
+/// instead of counting rows, because that count depends on the client's flag `FOUND_ROWS`.
 async fn check(tx: &mut impl Queryable, guard: &Guard) -> Result<(), Failure> {
     let (name, token) = (guard.name().as_str(), guard.token());
     tx.exec_drop("INSERT IGNORE INTO fence VALUES (?, 0)", (name,)).await?;
@@ -55,8 +55,8 @@ async fn check(tx: &mut impl Queryable, guard: &Guard) -> Result<(), Failure> {
     Ok(tx.exec_drop("UPDATE fence SET token = ? WHERE name = ?", (token, name)).await?)
 }
 
-/// Reading checks the token, too: from here on no older holder can write. With a check in the write
-/// alone, a newer holder could read before an older one writes, and lose that update.
+/// Reading checks the token, too: from here on no older holder can write. If only the write
+/// checked, a newer holder could read before an older one writes, and that update would be lost.
 async fn read(db: &mut Conn, guard: &Guard, account: i64) -> Result<i64, Failure> {
     let mut tx = db.start_transaction(TxOpts::default()).await?;
     check(&mut tx, guard).await?;
@@ -84,19 +84,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = open(&format!("{url}?install=yes")).await?;
     let there = Client::new(here.store().clone());
 
-    // The first holder reads, and is then stopped: by a debugger, a full disk, a moving machine.
+    // The first holder reads, and is then stopped: by a debugger, a full disk, a migrating machine.
     let slow = Mutex::new(&here, "account-17").lock().await?;
     let seen = read(&mut db, &slow, 17).await?;
     println!("the slow holder read {seen} under token {}", slow.token());
 
-    // Its lease would run out; here somebody breaks the lock, which is quicker.
+    // Its lease would expire; here the lock is broken instead, which is quicker.
     here.force_unlock("account-17", slow.ticket(), "the example").await?;
     let next = Mutex::new(&there, "account-17").lock().await?;
     let balance = read(&mut db, &next, 17).await? + 100;
     write(&mut db, &next, 17, balance).await?;
     println!("the next holder wrote {balance} under token {}", next.token());
 
-    // It wakes and writes what follows from the old balance. The database refuses that.
+    // It wakes and writes a result of the old balance. The database refuses that.
     match write(&mut db, &slow, 17, seen + 1).await {
         Err(Failure::Stale) => println!("the slow holder's write is refused: {}", Failure::Stale),
         Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! Fenced writes: a database that refuses a holder whose lock is somebody else's by now. This is
-//! the only full protection, because a process can be stopped at any point, for any time.
+//! Fenced writes: a database that refuses a holder which has lost its lock to another. This is the
+//! only complete protection, because a process can be stopped at any point, for any time.
 //!
 //! `cargo run -p holdline-examples --bin fenced_sql`, or with a file for the database.
 
@@ -7,8 +7,8 @@ use holdline::{Client, Mutex, open};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::fmt;
 
-/// Each row that a lock guards keeps the newest token that it has seen. Where a lock guards more
-/// than one row, a table of its own does: see `holdline::Fence`.
+/// Each row that a lock guards stores the newest token that it has seen. If a lock guards more than
+/// one row, use a table for it: see `holdline::Fence`.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS accounts (
         id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, token INTEGER NOT NULL
@@ -16,11 +16,11 @@ const SCHEMA: &str = "
     INSERT INTO accounts VALUES (17, 0, 0) ON CONFLICT DO NOTHING;
 ";
 
-/// Reading presents the token, too: from here on no older holder can write. With a check in the
-/// write alone, a newer holder could read before an older one writes, and lose that update.
+/// Reading presents the token, too: from here on no older holder can write. If only the write
+/// checked, a newer holder could read before an older one writes, and that update would be lost.
 const READ: &str = "UPDATE accounts SET token = ?1 WHERE id = ?2 AND token <= ?1 RETURNING balance";
 
-/// The check and the write are one statement: nobody can come between them.
+/// The check and the write are one statement: nothing can come between them.
 const WRITE: &str = "UPDATE accounts SET token = ?1, balance = ?3 WHERE id = ?2 AND token <= ?1";
 
 #[derive(Debug)]
@@ -75,19 +75,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = open("memory:").await?;
     let there = Client::new(here.store().clone());
 
-    // The first holder reads, and is then stopped: by a debugger, a full disk, a moving machine.
+    // The first holder reads, and is then stopped: by a debugger, a full disk, a migrating machine.
     let slow = Mutex::new(&here, "account-17").lock().await?;
     let seen = read(&db, 17, slow.token())?;
     println!("the slow holder read {seen} under token {}", slow.token());
 
-    // Its lease would run out; here somebody breaks the lock, which is quicker.
+    // Its lease would expire; here the lock is broken instead, which is quicker.
     here.force_unlock("account-17", slow.ticket(), "the example").await?;
     let next = Mutex::new(&there, "account-17").lock().await?;
     let balance = read(&db, 17, next.token())? + 100;
     write(&db, 17, next.token(), balance)?;
     println!("the next holder wrote {balance} under token {}", next.token());
 
-    // It wakes and writes what follows from the old balance. The database refuses that.
+    // It wakes and writes a result of the old balance. The database refuses that.
     match write(&db, 17, slow.token(), seen + 1) {
         Err(Failure::Stale) => println!("the slow holder's write is refused: {}", Failure::Stale),
         Err(error) => return Err(error.into()),

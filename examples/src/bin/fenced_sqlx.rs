@@ -1,5 +1,5 @@
 //! Fenced writes in PostgreSQL, with sqlx: the statement that writes checks the lock's token, in
-//! the database that keeps the lock, too. A holder whose lock is somebody else's by now writes
+//! the database that also keeps the lock. A holder that has lost its lock to another writes
 //! nothing.
 //!
 //! `cargo run -p holdline-examples --bin fenced_sqlx -- postgres://me@127.0.0.1/test`
@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection, Executor, Row};
 use std::fmt;
 
-/// One row for each lock that guards something: the newest token that the database has seen.
+/// One row for each lock that guards data: the newest token that the database has seen.
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS fence (name text PRIMARY KEY, token bigint NOT NULL);
     CREATE TABLE IF NOT EXISTS accounts (id bigint PRIMARY KEY, balance bigint NOT NULL);
@@ -25,9 +25,9 @@ const WRITE: &str = "
     )
     UPDATE accounts SET balance = $4 WHERE id = $3 AND EXISTS (SELECT FROM fence)";
 
-/// Reading checks the token, too: from here on no older holder can write. With a check in the write
-/// alone, a newer holder could read before an older one writes, and lose that update. It is a
-/// statement of its own, because a statement sees the rows of the time when it began.
+/// Reading checks the token, too: from here on no older holder can write. If only the write
+/// checked, a newer holder could read before an older one writes, and that update would be lost. It
+/// is a statement of its own, because a statement sees the rows as of its start.
 const CHECK: &str = "
     INSERT INTO fence AS f VALUES ($1, $2)
     ON CONFLICT (name) DO UPDATE SET token = $2 WHERE f.token <= $2";
@@ -90,19 +90,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = open(&format!("{url}?install=yes")).await?;
     let there = Client::new(here.store().clone());
 
-    // The first holder reads, and is then stopped: by a debugger, a full disk, a moving machine.
+    // The first holder reads, and is then stopped: by a debugger, a full disk, a migrating machine.
     let slow = Mutex::new(&here, "account-17").lock().await?;
     let seen = read(&mut db, &slow, 17).await?;
     println!("the slow holder read {seen} under token {}", slow.token());
 
-    // Its lease would run out; here somebody breaks the lock, which is quicker.
+    // Its lease would expire; here the lock is broken instead, which is quicker.
     here.force_unlock("account-17", slow.ticket(), "the example").await?;
     let next = Mutex::new(&there, "account-17").lock().await?;
     let balance = read(&mut db, &next, 17).await? + 100;
     write(&mut db, &next, 17, balance).await?;
     println!("the next holder wrote {balance} under token {}", next.token());
 
-    // It wakes and writes what follows from the old balance. The database refuses that.
+    // It wakes and writes a result of the old balance. The database refuses that.
     match write(&mut db, &slow, 17, seen + 1).await {
         Err(Failure::Stale) => println!("the slow holder's write is refused: {}", Failure::Stale),
         Err(error) => return Err(error.into()),

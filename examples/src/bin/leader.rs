@@ -1,11 +1,11 @@
-//! Leader election: of all processes that run this, one works at a time. If it ends, or is cut off,
-//! the next takes over.
+//! Leader election: of all processes that run this, one works at a time. If it ends, or is
+//! disconnected, the next takes over.
 //!
 //! `cargo run -p holdline-examples --bin leader` in two terminals; then stop the first one with
 //! Ctrl-C, kill it, or break its leadership: `holdline break scheduler ID --reason TEXT`, with the
 //! ID that `holdline status` shows.
 //!
-//! Environment: `HOLDLINE_STORE`, as in `etcd://127.0.0.1:2379`; the file store unless given.
+//! Environment: `HOLDLINE_STORE`, such as `etcd://127.0.0.1:2379`; default: the file store.
 
 use holdline::{Election, open};
 use std::convert::Infallible;
@@ -13,10 +13,10 @@ use std::env;
 use std::pin::pin;
 use std::time::Duration;
 
-/// What only the leader does, as long as it leads. It never ends by itself.
+/// The work of the leader, for as long as it leads. It never ends by itself.
 ///
-/// Whatever it writes should carry the token: a process can be stopped between its last look at the
-/// clock and its next write, and no election can help that (see `fenced_sql`).
+/// All of its writes should carry the token: a process can be stopped between its last look at the
+/// clock and its next write, and no election can prevent that (see `fenced_sql`).
 async fn lead(token: u64) -> Infallible {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -28,8 +28,8 @@ async fn lead(token: u64) -> Infallible {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
-    // A crash keeps others waiting for the rest of the lease. The margin is the time that the work
-    // has to stop, between the notice of a loss and the earliest moment at which another can lead.
+    // A crash keeps others waiting for the rest of the lease. The margin is the time for the work
+    // to stop, between the notice of a loss and the earliest moment at which another can lead.
     let election = Election::new(&client, "scheduler")
         .lease(Duration::from_secs(5))
         .margin(Duration::from_secs(1))
@@ -41,24 +41,25 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let Ok(Some(leader)) = election.leader().await {
             println!("{} leads", leader.value);
         }
-        // An outage of the store is waited out here; an error is one that no waiting mends.
+        // An outage of the store is waited out here; an error is one that waiting does not cure.
         let leader = tokio::select! {
             elected = election.campaign(&me) => elected?,
             _ = &mut stop => break, // a dropped candidature is withdrawn in the background
         };
         println!("we lead, with token {}", leader.token());
 
-        // The work runs inside `protect`, and nowhere else: it cannot outlive the leadership.
+        // The work runs only inside `protect`, so it cannot outlive the leadership.
         let led = tokio::select! {
             led = leader.protect(lead(leader.token())) => led,
             _ = &mut stop => {
-                // Others need not wait for the lease. This also says if it was lost at the last.
+                // Others need not wait for the lease. An error says if it was lost at the last
+                // moment.
                 leader.resign().await?;
                 println!("resigned");
                 break;
             }
         };
-        // It ends only by a loss. The error says why: the lease ran out, or somebody broke it.
+        // Only a loss ends it. The error has the cause: the lease expired, or the lock was broken.
         let Err(lost) = led;
         println!("we lead no more: {lost}");
     }

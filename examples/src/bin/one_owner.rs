@@ -1,12 +1,12 @@
 //! A web service without a distributed lock: each order belongs to one of the servers, which needs
-//! no more than a lock of its own. A request that comes to another one is sent there. Servers may
-//! join, leave and crash at any time.
+//! only a local lock. A request that reaches another server is redirected. Servers may join, leave
+//! and crash at any time.
 //!
 //! `LISTEN=127.0.0.1:8081 cargo run -p holdline-examples --bin one_owner`, and 8082, 8083 in other
-//! terminals; then `curl -L --post307 -X POST http://127.0.0.1:8081/orders/17/pay`. Kill the one
+//! terminals; then `curl -L --post307 -X POST http://127.0.0.1:8081/orders/17/pay`. Kill the server
 //! that answers, and ask again.
 //!
-//! Environment: `HOLDLINE_STORE` (a URL; the file store unless given), `LISTEN`, `PAYMENT_MS`.
+//! Environment: `HOLDLINE_STORE` (a URL; default: the file store), `LISTEN`, `PAYMENT_MS`.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -33,19 +33,20 @@ async fn pay(State(app): State<App>, Path(order): Path<String>) -> Response {
     let Some(member) = app.member.borrow().clone() else {
         return refusal("this server has just joined; ask again");
     };
-    // No request to the store: whose an order is follows from who is there.
+    // No request to the store: the members determine the owner of an order.
     match member.route(&order).await {
         // Ours, and no other task of this process has it. If another server takes the order over,
-        // because it has joined or we are cut off, the work is dropped before that one begins.
+        // because it has joined or we are disconnected, the work is dropped before that one begins.
         Ok(Route::Mine(owned)) => {
             match owned.protect(charge(&order, member.address(), owned.token(), app.payment)).await
             {
                 Ok(receipt) => receipt.into_response(),
-                // The bank may have been asked, or not: the client must look before it pays again.
+                // The bank may or may not have been asked: the client must check before it pays
+                // again.
                 Err(lost) => refusal(&lost.to_string()),
             }
         }
-        // Between servers one would rather forward it. The other decides again whose it is.
+        // Between servers, rather forward the request. The other one checks the owner again.
         Ok(Route::Other(address)) => {
             let mut headers = HeaderMap::new();
             let Ok(there) = format!("http://{address}/orders/{order}/pay").parse() else {
@@ -58,9 +59,9 @@ async fn pay(State(app): State<App>, Path(order): Path<String>) -> Response {
     }
 }
 
-/// Stands for the call to a bank. What is written in the end carries the token, the server's epoch:
-/// a database that refuses lower ones (see `fenced_sql`) is safe even from a server that was
-/// stopped in the middle of this, and goes on when another one has the order.
+/// Stands for the call to a bank. The final write carries the token, the server's epoch: a database
+/// that refuses lower ones (see `fenced_sql`) is safe even from a server that was stopped in the
+/// middle of this and resumes when another one has the order.
 async fn charge(order: &str, server: &str, token: u64, time: Duration) -> String {
     sleep(time).await;
     format!("order {order} is paid by {server} in epoch {token}\n")
@@ -71,7 +72,7 @@ fn refusal(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
-/// Is a member, again and again: a server that was stopped for too long has lost its place.
+/// Keeps joining: a server that was stopped for too long has lost its place.
 async fn stay(group: Group, address: String, tell: watch::Sender<Option<Arc<Member>>>) {
     loop {
         match group.join(&address).await {
@@ -98,7 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?.to_string();
     println!("listening on {address}");
-    // So long a crashed server's orders, and a new one's, are nobody's.
+    // For this long, the orders of a crashed or new server have no owner.
     let seconds = Duration::from_secs(2);
     let group = Group::new(&client, "orders").lease(seconds).stale_after(seconds).label("example");
     let (tell, member) = watch::channel(None);
@@ -112,7 +113,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         println!("stopping");
     };
-    // Requests under way may finish; then dropping the membership leaves the group.
+    // Pending requests may finish; then dropping the membership leaves the group.
     tokio::select! {
         served = axum::serve(listener, router).with_graceful_shutdown(stop) => served?,
         () = stay(group, address, tell) => {}

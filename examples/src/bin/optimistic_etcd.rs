@@ -1,10 +1,10 @@
-//! Without a lock, in etcd: a transaction that writes only if the key's `mod_revision` is still the
-//! one that was read. etcd keeps that version itself.
+//! An update without a lock, in etcd: a transaction that writes only if the key's `mod_revision` is
+//! still the one that was read. etcd keeps that version itself.
 //!
 //! `cargo run -p holdline-examples --bin optimistic_etcd -- 127.0.0.1:2379`
 //!
-//! This speaks etcd's JSON over HTTP, so that the transaction is seen as it is. A client of etcd
-//! does the same in fewer words.
+//! This uses etcd's JSON over HTTP, to show the whole transaction. A client of etcd needs less
+//! code.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -16,11 +16,11 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-/// Pauses between tries: random, so that those that met do not meet again.
+/// Pauses between attempts: random, so that clients that collided do not collide again.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(100);
 
-/// Sells one, and returns how many tries that took; `None` if there are none left.
+/// Sells one, and returns the number of attempts; `None` if there are none left.
 fn sell(etcd: &str, key: &str) -> Result<Option<u32>> {
     for tries in 1.. {
         let read = ask(etcd, "range", &json!({ "key": text(key) }))?;
@@ -29,7 +29,7 @@ fn sell(etcd: &str, key: &str) -> Result<Option<u32>> {
         if stock == 0 {
             return Ok(None);
         }
-        // Here is what takes its time. It may be done in vain, so it must have no effects.
+        // The slow part goes here. It may be done in vain, so it must have no effects.
         let left = (stock - 1).to_string();
         let write = json!({
             "compare": [{
@@ -38,7 +38,7 @@ fn sell(etcd: &str, key: &str) -> Result<Option<u32>> {
             }],
             "success": [{ "request_put": { "key": text(key), "value": text(&left) } }],
         });
-        // etcd leaves out what is false.
+        // etcd omits false values.
         if ask(etcd, "txn", &write)?["succeeded"] == true {
             return Ok(Some(tries));
         }

@@ -1,6 +1,6 @@
-//! Without a lock, on Redis: a write carries the version that was read, and a script refuses it if
-//! somebody was faster. `WATCH`, `MULTI` and `EXEC` do the same, but need a connection for each
-//! task; a script shares one.
+//! An update without a lock, on Redis: a write carries the version that was read, and a script
+//! refuses it if another client was faster. `WATCH`, `MULTI` and `EXEC` do the same, but need a
+//! connection for each task; a script shares one.
 //!
 //! `cargo run -p holdline-examples --bin optimistic_redis -- redis://127.0.0.1`
 
@@ -20,11 +20,11 @@ const WRITE: &str = "
     return 1
 ";
 
-/// Pauses between tries: random, so that those that met do not meet again.
+/// Pauses between attempts: random, so that clients that collided do not collide again.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(100);
 
-/// Sells one, and returns how many tries that took; `None` if there are none left.
+/// Sells one, and returns the number of attempts; `None` if there are none left.
 async fn sell(db: &mut MultiplexedConnection, key: &str) -> RedisResult<Option<u32>> {
     let script = Script::new(WRITE);
     for tries in 1.. {
@@ -32,11 +32,11 @@ async fn sell(db: &mut MultiplexedConnection, key: &str) -> RedisResult<Option<u
         if stock == 0 {
             return Ok(None);
         }
-        // Here is what takes its time. It may be done in vain, so it must have no effects.
+        // The slow part goes here. It may be done in vain, so it must have no effects.
         let left = stock - 1;
         let write = script.key(key).arg(version).arg(left).invoke_async(db).await;
-        // The reply may be lost, and the write done all the same: if that matters, write a unique
-        // id of this sale along with it, and look for it.
+        // The reply may be lost although the write was done. If that matters, write a unique id of
+        // this sale along with it, and look for it.
         if write? {
             return Ok(Some(tries));
         }

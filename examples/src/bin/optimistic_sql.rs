@@ -1,5 +1,6 @@
-//! Without a lock, in SQL: a write carries the version that was read, and the database refuses it
-//! if somebody was faster. Nothing is held, so nothing can be lost, expire, or block others.
+//! An update without a lock, in SQL: a write carries the version that was read, and the database
+//! refuses it if another client was faster. Nothing is held, so nothing can be lost, expire, or
+//! block others.
 //!
 //! `cargo run -p holdline-examples --bin optimistic_sql`, or with a file for the database. The
 //! statements are the same on PostgreSQL and MySQL.
@@ -21,16 +22,16 @@ const SCHEMA: &str = "
 
 const READ: &str = "SELECT stock, version FROM inventory WHERE sku = ?1";
 
-/// It finds no row if somebody has written since the version was read.
+/// It finds no row if another client has written since the version was read.
 const WRITE: &str = "
     UPDATE inventory SET stock = ?3, version = version + 1 WHERE sku = ?1 AND version = ?2
 ";
 
-/// Pauses between tries: random, so that those that met do not meet again.
+/// Pauses between attempts: random, so that clients that collided do not collide again.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(100);
 
-/// Sells one, and returns how many tries that took; `None` if there are none left.
+/// Sells one, and returns the number of attempts; `None` if there are none left.
 fn sell(db: &Connection, sku: &str) -> Result<Option<u32>> {
     for tries in 1.. {
         let (stock, version): (i64, i64) =
@@ -38,13 +39,14 @@ fn sell(db: &Connection, sku: &str) -> Result<Option<u32>> {
         if stock == 0 {
             return Ok(None);
         }
-        // Here is what takes its time: prices, rules, other services. It may be done in vain, so
-        // it must have no effects of its own: no mail, no payment.
+        // The slow part goes here: prices, rules, other services. It may be done in vain, so it
+        // must have no effects of its own: no mail, no payment.
         let left = stock - 1;
         if db.execute(WRITE, params![sku, version, left])? == 1 {
             return Ok(Some(tries));
         }
-        // If this is a rule rather than an exception, a lock is cheaper: see docs/guides/choosing.
+        // If this is the rule rather than the exception, a lock is cheaper: see
+        // docs/guides/choosing.
         thread::sleep(PAUSES.pause(tries - 1, fastrand::u64(..)));
     }
     unreachable!("it is tried until it succeeds")

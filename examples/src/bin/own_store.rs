@@ -1,6 +1,6 @@
-//! A store of one's own: a single key for each lock, which has a holder or none, and no queue. What
-//! is a table in memory here would be a row of a database, or an object with a condition on writes.
-//! What decides is `Table::enter`; the rest says what stands there, and what is promised.
+//! A custom store: a single key for each lock, which has one holder or none, and no queue. The
+//! table in memory could be a row of a database, or an object with conditional writes.
+//! `Table::enter` makes the decisions; the rest reports the contents and the capabilities.
 //!
 //! `cargo run -p holdline-examples --bin own_store`; and the suite that every store must pass:
 //! `cargo test -p holdline-examples --bin own_store`.
@@ -21,13 +21,14 @@ struct SingleKey(Arc<Local<Table>>);
 #[derive(Debug, Default)]
 struct Table {
     holders: BTreeMap<Name, Holder>,
-    /// The highest token given out, of all locks: so it rises also when a lock was free meanwhile.
+    /// The highest token given out for any lock, so that tokens rise even if a lock was free
+    /// meanwhile.
     last: u64,
     /// Newest first.
     evictions: VecDeque<(Name, Eviction)>,
 }
 
-/// The number of evictions that are kept, of all locks together.
+/// The most evictions that are kept, of all locks together.
 const EVICTIONS: usize = 1024;
 
 #[derive(Debug)]
@@ -39,14 +40,14 @@ struct Holder {
 }
 
 impl Table {
-    /// Takes, renews or refuses. One step, by the store's own clock.
+    /// Takes, renews or refuses a place, in one step by the store's own clock.
     fn enter(&mut self, line: &Name, ticket: &Ticket, note: &Arc<str>, how: Enter) -> Standing {
         let (now, id, note) = (Instant::now(), ticket.id, Arc::clone(note));
         match (self.holders.get_mut(line), how) {
-            // Not its place, or no place: to keep one is never to take one.
+            // Not its place, or no place: keeping a place never takes one.
             (Some(held), Enter::Keep(seq)) if held.id != id || held.seq != seq => Standing::Lost,
             (None, Enter::Keep(_)) => Standing::Lost,
-            // A renewal, or a request that is sent again because its reply was lost.
+            // A renewal, or a request that is repeated because its reply was lost.
             (Some(held), _) if held.id == id => {
                 held.expires = held.expires.max(now + ticket.lease); // never shorter
                 held.note = note;
@@ -70,7 +71,7 @@ impl Table {
 }
 
 impl SingleKey {
-    /// The table, without those whose lease is over.
+    /// The table, without expired holders.
     fn table(&self) -> MutexGuard<'_, Table> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -125,14 +126,14 @@ impl AsyncStore for SingleKey {
         if !table.remove(line, id) {
             return Ok(None);
         }
-        // The victim learns from this by whom its lock was broken, and why.
+        // By this the removed holder learns which process broke its lock, and why.
         table.evictions.push_front((line.clone(), Eviction { id, note: note.into() }));
         table.evictions.truncate(EVICTIONS);
         Ok(Some(Seq(table.last + 1))) // it fences the victim, and not the next holder
     }
 
-    /// Promises no more than it keeps. The recipes refuse what is not promised here, and the suite
-    /// leaves it out.
+    /// Promises no more than it keeps. Recipes refuse what is not promised here, and the suite
+    /// skips it.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fair_queue: false,
@@ -186,7 +187,7 @@ mod tests {
             Box::pin(ready(Ok(Client::new(Arc::new(self.clone())))))
         }
 
-        /// Where other processes find it, if they can; then the suite starts some.
+        /// A URL for other processes, if they can open the store; then the suite starts some.
         fn url(&self) -> Option<String> {
             None
         }

@@ -1,11 +1,11 @@
-//! When the lock is lost in the middle of the work: stop, and undo what was done. A loop is one
-//! transaction, which is not committed; steps that no transaction holds together have an undo each.
+//! A lock that is lost in the middle of the work: stop, and undo what was done. A loop runs in one
+//! transaction, which is not committed; steps that share no transaction have an undo each.
 //!
 //! `cargo run -p holdline-examples --bin roll_back`, and in another terminal, while it runs,
 //! `holdline break import ID --reason TEXT`, with the ID that `holdline status` shows.
 //! `roll_back steps` does the same with steps.
 //!
-//! Environment: `HOLDLINE_STORE`; the file store unless given. `ITEM_MS`: how long one item takes.
+//! Environment: `HOLDLINE_STORE`; default: the file store. `ITEM_MS`: the time for one item.
 
 use holdline::{Error, Guard, Mutex, open};
 use rusqlite::Connection;
@@ -15,8 +15,8 @@ use tokio::time::sleep;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A loop, under a transaction. `protect` would stop it as well, at the next `await`; a loop that
-/// computes for long without one asks in between.
+/// A loop in a transaction. `protect` would stop it too, at the next `await`; a loop that computes
+/// for long without one checks in between.
 async fn import(guard: &Guard, db: &mut Connection, item: Duration) -> Outcome<u32> {
     let transaction = db.transaction()?;
     let mut imported = 0;
@@ -30,14 +30,14 @@ async fn import(guard: &Guard, db: &mut Connection, item: Duration) -> Outcome<u
         println!("imported {number}");
         sleep(item).await;
     }
-    // The last look. Between this and the commit a process can still be stopped for longer than the
-    // margin: what must not be done twice writes the token along, see `fenced_sql`.
+    // The last check. Between this and the commit a process can still be stopped for longer than
+    // the margin: work that must not be done twice writes the token, too; see `fenced_sql`.
     guard.protect(async {}).await?;
     transaction.commit()?;
     Ok(imported)
 }
 
-/// What was done so far, and must be undone in the opposite order.
+/// The steps done so far, which must be undone in reverse order.
 #[derive(Default)]
 struct Done(Vec<&'static str>);
 
@@ -49,13 +49,13 @@ impl Done {
     }
 
     /// Undoing is itself work that others may see: it must be harmless when done twice, and touch
-    /// only what this run has made.
+    /// only the results of this run.
     fn undo(self) {
         self.0.iter().rev().for_each(|name| println!("undone: {name}"));
     }
 }
 
-/// Steps in several systems. Each begins only if the lock is held.
+/// Steps in several systems. Each begins only while the lock is held.
 async fn order(guard: &Guard, item: Duration) -> Result<(), Error> {
     let mut done = Done::default();
     let work = async {
@@ -85,7 +85,7 @@ async fn main() -> Outcome<()> {
     if let Err(error) = &outcome {
         println!("{error}");
     }
-    // Says once more if it was lost; the place is given up in any case.
+    // Reports again if the lock was lost; the place is released in any case.
     let released = guard.unlock().await;
     outcome?;
     Ok(released?)

@@ -1,10 +1,11 @@
-//! A web service that takes a lock for each order: two requests about one order never run at once,
-//! on one server or on twenty; requests about different orders do not wait for each other.
+//! A web service that takes a lock for each order: two requests about one order never run at the
+//! same time, on one server or on twenty; requests about different orders do not wait for each
+//! other.
 //!
 //! `cargo run -p holdline-examples --bin web_service`, then
 //! `curl -X POST http://127.0.0.1:8080/orders/17/pay`. Ctrl-C ends it.
 //!
-//! Environment: `HOLDLINE_STORE` (a URL; the file store unless given), `LISTEN`, `PAYMENT_MS` and
+//! Environment: `HOLDLINE_STORE` (a URL; default: the file store), `LISTEN`, `PAYMENT_MS` and
 //! `GRACE_MS`.
 
 use axum::Router;
@@ -19,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How long a request waits for another one about the same order, before it is told to come back.
+/// How long a request waits for another one about the same order before it is refused for now.
 const WAIT: Duration = Duration::from_secs(2);
 /// How long the process waits, at its very end, for a store that does not answer.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -28,21 +29,21 @@ const SETTLE: Duration = Duration::from_secs(5);
 struct App {
     client: Client,
     payment: Duration,
-    /// Turns true when requests under way must end.
+    /// Turns true when pending requests must end.
     give_up: watch::Receiver<bool>,
 }
 
 type Refusal = (StatusCode, &'static str);
 
 async fn pay(State(app): State<App>, Path(order): Path<String>) -> Result<String, Refusal> {
-    // Making a lock costs nothing; one for each request is how it is meant.
+    // Creating a lock costs nothing; create one for each request.
     let lock = Mutex::new(&app.client, format!("orders/{order}")).label("pay");
     let Some(guard) = lock.lock_within(WAIT).await.map_err(|error| refusal(&error))? else {
         return Err((StatusCode::CONFLICT, "this order is being paid; ask again later\n"));
     };
     let mut give_up = app.give_up.clone();
     let receipt = tokio::select! {
-        // If the lock is lost, the work is dropped before anybody else can be admitted.
+        // If the lock is lost, the work is dropped before another request can be admitted.
         paid = guard.protect(charge(&order, guard.token(), app.payment)) => {
             paid.map_err(|error| refusal(&error))?
         }
@@ -51,23 +52,23 @@ async fn pay(State(app): State<App>, Path(order): Path<String>) -> Result<String
         }
     };
     // On every way out of here the guard is dropped, which releases the lock in the background: the
-    // answer need not wait for that. `guard.unlock().await` would, and say how it went.
+    // response need not wait for that. `guard.unlock().await` would wait, and report the result.
     Ok(receipt)
 }
 
 /// Stands for the call to a bank. It can be dropped in the middle, when the lock is lost or the
-/// client hangs up; so a real one sends the order's number along as its idempotency key.
+/// client hangs up; so a real one sends the order's number as its idempotency key.
 async fn charge(order: &str, token: u64, time: Duration) -> String {
     sleep(time).await;
     format!("order {order} is paid, under token {token}\n")
 }
 
-/// What the client is told, which is less than the log is.
+/// The response to the client, which says less than the log does.
 fn refusal(error: &Error) -> Refusal {
     eprintln!("{error:#}");
     match error.kind() {
         ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "no order has such a number\n"),
-        // The bank may have been asked, or not: the client must look before it pays again.
+        // The bank may or may not have been asked: the client must check before it pays again.
         ErrorKind::Lost => (StatusCode::INTERNAL_SERVER_ERROR, "the lock was lost meanwhile\n"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "locks are not to be had at the moment\n"),
     }
@@ -89,7 +90,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         println!("stopping");
-        // No new requests from here on. Those under way may finish; then they are told to give up.
+        // No new requests from here on. Pending ones may finish; then they are told to give up.
         tokio::spawn(async move {
             sleep(grace).await;
             tell.send(true)
@@ -97,8 +98,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     axum::serve(listener, router).with_graceful_shutdown(stop).await?;
 
-    // Every guard is dropped by now. What that released in the background has really been released
-    // after this, so that nobody waits for the leases of a server that is gone.
+    // Every guard is dropped by now. After this, the background releases are complete, so that no
+    // client waits for the leases of a server that is gone.
     match timeout(SETTLE, client.settle()).await {
         Ok(()) => println!("all locks are released"),
         Err(_) => eprintln!("the store does not answer; what is held ends with its lease"),

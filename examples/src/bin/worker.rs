@@ -1,9 +1,9 @@
 //! Workers under a common limit: however many processes there are, at most N jobs run at once, as
-//! when a mail server takes N connections.
+//! when a mail server accepts N connections.
 //!
 //! `cargo run -p holdline-examples --bin worker -- 2 anna ben carla dora` in several terminals.
 //!
-//! Environment: `HOLDLINE_STORE`, as in `redis://127.0.0.1`; the file store unless given. `JOB_MS`.
+//! Environment: `HOLDLINE_STORE`, such as `redis://127.0.0.1`; default: the file store. `JOB_MS`.
 
 use holdline::{Client, Semaphore, open};
 use std::collections::VecDeque;
@@ -32,18 +32,18 @@ async fn work(job: &str, time: Duration) {
     println!("end {job}");
 }
 
-/// Does jobs until there are no more.
+/// Runs jobs until there are no more.
 async fn worker(permits: Semaphore, jobs: Jobs, time: Duration) -> holdline::Result<()> {
     loop {
-        // The permit comes first. A job that is taken first would wait here, seen by nobody, while
-        // other workers have permits and nothing to do.
+        // The permit comes first. A job that is taken first would wait here, invisible, while other
+        // workers have permits and nothing to do.
         let permit = permits.acquire(1).await?;
         let Some(job) = jobs.next() else { return permit.unlock().await };
         match permit.protect(work(&job, time)).await {
-            // Dropping the permit gives it back in the background, also when a job panics.
+            // Dropping the permit returns it in the background, even if a job panics.
             Ok(()) => drop(permit),
             // Another job may run in its stead by now, so this one was stopped. It will be done
-            // again: jobs must bear that, as they must with any queue.
+            // again: jobs must tolerate that, as with any queue.
             Err(lost) => {
                 println!("stopped {job}: {lost}");
                 jobs.add(job);
@@ -54,12 +54,12 @@ async fn worker(permits: Semaphore, jobs: Jobs, time: Duration) -> holdline::Res
 
 /// Starts the workers of this process, and waits for them.
 async fn run(client: &Client, limit: u32, jobs: Jobs, time: Duration) -> holdline::Result<()> {
-    // All processes must name the same number: another one is refused with a clear error.
+    // All processes must give the same number: a different one is refused with a clear error.
     let permits = Semaphore::new(client, "mail-server", limit)
         .lease(Duration::from_secs(5)) // so long a crashed worker's permit is missing, at most
         .label("worker");
     let mut workers = JoinSet::new();
-    // More workers than permits would only stand in line.
+    // More workers than permits would only wait in line.
     for _ in 0..limit {
         workers.spawn(worker(permits.clone(), jobs.clone(), time));
     }

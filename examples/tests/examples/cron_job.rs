@@ -1,10 +1,10 @@
-//! The cron job: it works, ends quietly beside another, and says when it lost its lock.
+//! The cron job: it works, ends quietly beside another, and reports a lost lock.
 
 use crate::support::Store;
 use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_cron_job");
-/// So long, in milliseconds, that no run reaches it.
+/// A limit, in milliseconds, that no run reaches.
 const NEVER: &str = "600000";
 
 fn run(mut command: Command, arguments: [&str; 2]) -> (Option<i32>, String, String) {

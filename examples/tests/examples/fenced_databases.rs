@@ -1,5 +1,5 @@
-//! Fenced writes in databases that keep the lock, too: what they hold in the end. On the servers of
-//! the environment.
+//! Fenced writes in databases that also keep the lock: their final contents. On the servers named
+//! in the environment.
 
 use crate::support::Example;
 use mysql_async::prelude::Queryable;
@@ -17,7 +17,7 @@ fn server(variable: &str) -> Option<String> {
     Some(server.to_owned())
 }
 
-/// Runs an example on this database. The token of the holder that is in time.
+/// Runs an example on this database. Returns the token of the holder that is in time.
 fn run(program: &str, url: &str) -> u64 {
     let mut command = Command::new(program);
     command.arg(url);

@@ -1,4 +1,4 @@
-//! Fenced SQL: what the database holds in the end.
+//! Fenced SQL: the final contents of the database.
 
 use crate::support::{Example, Store};
 use rusqlite::Connection;

@@ -1,6 +1,6 @@
-//! Every example, run end to end as the program that it is, on a store in a file of its own (and on
-//! a server, if its URL is in the environment). Tests wait for what must happen, never for time to
-//! pass. The suite for `own_store` is in its own file.
+//! Runs every example end to end as a program, on a file store of its own (and on a server, if its
+//! URL is in the environment). Tests wait for events, never for time to pass. The suite for
+//! `own_store` is in its own file.
 
 mod cron_job;
 mod fenced_databases;

@@ -23,7 +23,7 @@ impl Server {
     }
 }
 
-/// Asks a server to pay an order: the status, the address that it names, and the body.
+/// Asks a server to pay an order: the status, the address in the response, and the body.
 fn ask(address: &str, order: u32) -> Option<(u16, Option<String>, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = format!("POST /orders/{order}/pay HTTP/1.1\r\nhost: x\r\n");
@@ -37,8 +37,8 @@ fn ask(address: &str, order: u32) -> Option<(u16, Option<String>, String)> {
     Some((status, there, body.to_owned()))
 }
 
-/// Pays an order, beginning at this server: who paid it, and in which epoch. `None` if it must be
-/// asked for again: while members come and go, two may send it to each other.
+/// Pays an order, starting at this server. Returns which server paid it, and its epoch. `None` if
+/// the request must be repeated: while members come and go, two may redirect it to each other.
 fn pay(first: &str, order: u32) -> Option<(String, u64)> {
     let mut at = first.to_owned();
     for _ in 0..3 {
@@ -87,7 +87,7 @@ fn each_order_goes_to_one_server_while_servers_join_leave_and_die() {
             assert!(owner == earlier || epoch > last, "order {order}: {epoch} came after {last}");
         }
 
-        // What a server had goes to the others: at once when it leaves, and when it is killed.
+        // The orders of a server move to the others when it leaves, and when it is killed.
         two.example.signal(Signal::TERM);
         two.example.says("left the group");
         assert_eq!(two.example.exit_code(), Some(0));

@@ -1,11 +1,11 @@
-//! Updates without a lock: eight sellers sell what there is, each piece once.
+//! Updates without a lock: eight sellers sell the stock, each piece once.
 
 use crate::support::Example;
 use holdline_testkit::missing;
 use rusqlite::Connection;
 use std::process::Command;
 
-/// Everything was sold once. How often a try was in vain is up to the machine.
+/// Checks that everything was sold once. The number of failed attempts depends on the machine.
 fn sells_all(mut command: Command, arguments: &[&str]) {
     command.args(arguments);
     let mut example = Example::start(command);

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than anything that is not broken takes, on a busy machine.
+/// Longer than any working step takes on a busy machine.
 const PATIENT: Duration = Duration::from_secs(30);
 
 /// A store of the test's own.
@@ -29,8 +29,8 @@ impl Store {
         Store { client: blocking::open(&url).expect("the file can be made"), folder, url }
     }
 
-    /// A store in a file, and the one at the URL in this variable, if it is set. What is added to
-    /// the URL keeps this test apart from others on that server, up to a number added to that.
+    /// A file store, and the store at the URL in this variable, if it is set. `rest` is appended to
+    /// the URL, followed by a number, to separate this test from others on that server.
     pub(crate) fn file_and(variable: &str, rest: &str) -> Vec<Self> {
         let mut stores = vec![Store::file()];
         if let Ok(url) = std::env::var(variable) {
@@ -41,14 +41,14 @@ impl Store {
         stores
     }
 
-    /// An example with this store, to be started.
+    /// The command of an example with this store.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("HOLDLINE_STORE", &self.url).current_dir(self.folder.path());
         command
     }
 
-    /// The first holder of a lock, as soon as there is one.
+    /// The first holder of a lock, once there is one.
     pub(crate) fn holder(&self, name: &str) -> TicketId {
         until(&format!("{name:?} is held"), || {
             let info = self.client.inspect(name).expect("the store is there");
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// Waits until somebody waits for a lock.
+    /// Waits until a lock has a waiter.
     pub(crate) fn is_awaited(&self, name: &str) {
         until(&format!("{name:?} is waited for"), || {
             let info = self.client.inspect(name).expect("the store is there");
@@ -70,14 +70,14 @@ impl Store {
         assert!(token.is_some(), "{name:?} was held");
     }
 
-    /// Nobody holds a lock, or waits for it.
+    /// Whether a lock has no holder or waiter.
     pub(crate) fn is_free(&self, name: &str) -> bool {
         let info = self.client.inspect(name).expect("the store is there");
         info.holders.is_empty() && info.waiters.is_empty()
     }
 }
 
-/// An example that runs. Dropping it kills it.
+/// A running example. Dropping it kills it.
 pub(crate) struct Example {
     child: Child,
     lines: Receiver<String>,
@@ -110,7 +110,7 @@ impl Example {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// Its exit code, once it ends; `None` if that was by a signal.
+    /// Its exit code, once it ends; `None` if a signal ended it.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         until("it ends", || self.child.try_wait().expect("it is our child")).code()
     }

@@ -74,7 +74,7 @@ fn what_is_under_way_may_finish_before_the_server_stops() {
     let store = Store::file();
     let mut service = Service::start(&store, "300", NEVER);
     let request = service.pay("17");
-    // On a machine that stands still, the payment may be over before it is seen.
+    // On a stalled machine, the payment may be over before it is seen.
     until("it is being paid", || {
         (!store.is_free("orders/17") || request.is_finished()).then_some(())
     });

@@ -11,7 +11,7 @@ fn command(store: &Store, time: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Three processes write down when their jobs begin and end, all in one file.
+/// Three processes record when their jobs begin and end, all in one file.
 #[test]
 fn all_processes_together_run_no_more_jobs_than_there_are_permits() {
     for store in Store::file_and("HOLDLINE_TEST_REDIS", "?prefix=examples-limit-") {
@@ -44,7 +44,7 @@ fn all_processes_together_run_no_more_jobs_than_there_are_permits() {
 #[test]
 fn a_job_whose_permit_is_lost_is_stopped_and_done_again() {
     for store in Store::file_and("HOLDLINE_TEST_REDIS", "?prefix=examples-loss-") {
-        // So long that the job ends only by the loss.
+        // So long that only the loss ends the job.
         let worker = Example::start(command(&store, "600000", &["1", "only"]));
         worker.says("start only");
         store.break_lock("mail-server", store.holder("mail-server"));

@@ -50,7 +50,7 @@ fn style(model: usize) -> (RGBColor, bool) {
     }
 }
 
-/// Draws what was measured on one store, and says where.
+/// Draws the results of one store, and prints the file's path.
 pub(crate) fn draw(
     folder: &Path,
     label: &str,

@@ -7,7 +7,7 @@ use holdline::Mutex;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// What came of it.
+/// The result of a competition.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Locks a second, in the time.

@@ -1,4 +1,4 @@
-//! A store that counts what is asked of the one behind it.
+//! A store wrapper that counts calls.
 
 use holdline::store::{
     AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
@@ -17,7 +17,7 @@ pub(crate) struct CountingStore {
     renewer: bool,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Round trips: enter and leave, by callers and by the renewer.
@@ -64,7 +64,7 @@ impl Counts {
 }
 
 impl CountingStore {
-    /// In front of this store, for so many locks.
+    /// Wraps this store, for this many locks.
     pub(crate) fn new(inner: Arc<dyn Store>, whole: usize) -> (Arc<Self>, Arc<Counts>) {
         let counts = Arc::new(Counts { whole, ..Counts::default() });
         (Arc::new(CountingStore { inner, counts: Arc::clone(&counts), renewer: false }), counts)

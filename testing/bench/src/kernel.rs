@@ -1,4 +1,4 @@
-//! What the kernel's operations cost, and that they cost no more in a long line.
+//! The cost of the kernel's operations, which must not grow with the line.
 
 use crate::Common;
 use crate::report::{Cell, Report, Table, ratio};
@@ -104,7 +104,7 @@ fn lines(common: &Common, who: &str, capacity: u32) -> (Table, f64) {
                 black_box(line.leave(ticket.id));
             }
         };
-        // The first goes, which lets another in, and somebody comes to the back.
+        // The first one leaves, which admits another, and a new one enters at the back.
         let turn = || {
             let mut line = Memory::with(places.max(1), capacity);
             move || {
@@ -163,7 +163,7 @@ fn machines(common: &Common) -> Table {
     table
 }
 
-/// What other programs disturbed least.
+/// The round that other programs disturbed least.
 fn fastest(rounds: &[f64]) -> f64 {
     Spread::of(rounds.iter().copied()).map_or(f64::NAN, |spread| spread.low)
 }

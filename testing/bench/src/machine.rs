@@ -1,4 +1,4 @@
-//! What the figures were measured on, and what the system says about processes.
+//! The machine of the measurements, and facts from the system about processes.
 
 use serde_json::{Value, json};
 use std::fs;

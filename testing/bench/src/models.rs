@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// How long each holds the lock, in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "0,1,10")]
     pub(crate) hold_ms: Vec<u64>,
-    /// How long one round lasts at least; those who wait then are still let in, and counted.
+    /// The shortest time of one round; waiters at its end are still admitted, and counted.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) seconds: f64,
     /// Draws charts into this folder.
@@ -96,7 +96,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// So many turns for everybody fit into a round.
+/// The number of turns for each client in a round.
 const TURNS: u32 = 5;
 /// Timers tick so often.
 const TICK: Duration = Duration::from_millis(1);
@@ -177,7 +177,7 @@ fn row(model: Model, clients: usize, rounds: &[(Outcome, Option<f64>)]) -> Vec<C
     ]
 }
 
-/// What came of one round, and the server's CPU time for each lock.
+/// The result of one round, and the server's CPU time for each lock.
 async fn round(
     target: &Target,
     model: Model,

@@ -102,7 +102,7 @@ fn crowd(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Ce
     ])
 }
 
-/// What several processes did while all of them competed.
+/// The result of several competing processes.
 struct Together {
     rate: f64,
     waits: Waits,

@@ -49,7 +49,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What a ratio must be that was so good before.
+/// The limit for a ratio with this recorded value.
 fn worst(limit: Limit, before: f64) -> Limit {
     match limit {
         Limit::AtMost(_) => Limit::AtMost(before * TOLERANCE),

@@ -1,4 +1,4 @@
-//! The bare idiom on Redis, through the same client as the library's: what lock libraries do.
+//! The bare idiom on Redis, through the same client as the library's: what other lock libraries do.
 
 use crate::Failure;
 use crate::target::Target;
@@ -74,7 +74,7 @@ impl Bare {
             .await?)
     }
 
-    /// Writes a number if its version is still this one, and says whether it was.
+    /// Writes a number if its version is unchanged, and returns whether it was.
     pub(crate) async fn write_if(
         &mut self,
         key: &str,
@@ -118,7 +118,7 @@ impl Bare {
         Ok(part("used_cpu_user:")? + part("used_cpu_sys:")?)
     }
 
-    /// Pairs a second by so many tasks, each on a name of its own.
+    /// Pairs per second by this many tasks, each on a name of its own.
     pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<f64, Failure> {
         let start = Instant::now();
         let mut all = JoinSet::new();

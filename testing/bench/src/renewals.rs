@@ -1,4 +1,4 @@
-//! Very many held locks in one process: what keeping them costs, and that none is lost.
+//! Very many held locks in one process: the cost of keeping them, and that none is lost.
 
 use crate::counting_store::{Burst, CountingStore, Counts};
 use crate::machine::{cpu_of_thread, resident};
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// What one process found.
+/// The result of one process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Found {
     acquired_in: f64,
@@ -140,7 +140,7 @@ fn in_a_process(target: &Target, options: &Options, locks: usize) -> Result<Foun
     Ok(serde_json::from_str(&worker.line()?)?)
 }
 
-/// What that process does.
+/// The work of that process.
 pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let lease = Duration::from_millis(options.lease_ms);
     let (probe, counts) =

@@ -1,4 +1,4 @@
-//! What is printed and written: tables of figures, and the list of what must hold.
+//! The output: tables of figures, and the list of requirements.
 
 use crate::stats::{Shares, Spread};
 use serde::Serialize;
@@ -224,15 +224,15 @@ impl Table {
 /// Something that must hold.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
-    /// What, and within what limit.
+    /// The requirement, with its limit.
     pub(crate) what: String,
-    /// What was measured; or why nothing was.
+    /// The measurement, or why there is none.
     pub(crate) figure: String,
     /// Nothing if it could not be measured.
     pub(crate) holds: Option<bool>,
 }
 
-/// What a ratio must be.
+/// The limit of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     AtMost(f64),
@@ -288,7 +288,7 @@ impl Report {
         self.checks.push(Check { what, figure, holds: Some(holds) });
     }
 
-    /// A ratio to another way of doing the same, and what it must be.
+    /// A ratio to another way of doing the same, and its limit.
     pub(crate) fn ratio(&mut self, what: String, measured: f64, limit: Limit) {
         self.check(format!("{what}: {limit}"), ratio(measured), limit.holds(measured));
         self.ratios.push((what, measured, limit));
@@ -304,7 +304,7 @@ impl Report {
         self.checks.push(Check { what: what.into(), figure: why.into(), holds: None });
     }
 
-    /// Prints the list of what must hold, and says whether all of it does.
+    /// Prints the list of requirements, and returns whether all are met.
     pub(crate) fn verdict(&self) -> bool {
         if self.checks.is_empty() {
             return true;

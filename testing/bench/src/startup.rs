@@ -1,4 +1,4 @@
-//! What the program costs: its start against flock(1), and its waiting.
+//! The cost of the program: its start against flock(1), and its waiting.
 
 use crate::machine::{cpu_of, output};
 use crate::report::{Cell, Report, Table, ratio};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// So many times flock(1) may `holdline run` cost.
+/// The highest accepted ratio of `holdline run` to flock(1).
 const LIMIT: f64 = 3.0;
 /// How much of a core a waiting `holdline run` may use.
 const WAITING: f64 = 0.005;

@@ -43,7 +43,7 @@ impl Shares {
         Shares { most, least: shares.iter().min().copied().unwrap_or(0) }
     }
 
-    /// The largest over the smallest: 1 is perfectly fair, infinite if somebody got nothing.
+    /// The largest over the smallest: 1 is perfectly fair, infinite if one got nothing.
     pub(crate) fn ratio(self) -> f64 {
         if self.least == 0 { f64::INFINITY } else { self.most as f64 / self.least as f64 }
     }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub(crate) struct Targets {
     pub(crate) list: Vec<Target>,
     pub(crate) folder: TempDir,
-    /// What makes the way to the servers longer. They end with the run.
+    /// The links that delay the servers. They end with the run.
     _links: Vec<Link>,
     /// A Redis server of our own, which ends with the run.
     _redis: Option<Private>,

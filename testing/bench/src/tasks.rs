@@ -14,9 +14,9 @@ use std::time::Duration;
 const TASKS: usize = 64;
 /// Listening must bring this many times the locks of polling every 50 ms.
 const AHEAD: f64 = 10.0;
-/// So much of the bare idiom's throughput must be left on Redis, with a name for each task.
+/// The least share of the bare idiom's throughput on Redis, with a name for each task.
 const OF_BARE: f64 = 0.8;
-/// The same with one thread, where the client's own time is what limits both.
+/// The same with one thread, where the client's own time limits both.
 const OF_BARE_ONE_THREAD: f64 = 0.4;
 /// Commands to the store for every lock, through the local queue and with local handoff.
 const CALLS: f64 = 2.0;

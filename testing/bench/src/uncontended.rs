@@ -1,4 +1,4 @@
-//! Acquire and release by one task that nobody competes with, beside the bare idiom.
+//! Acquire and release by one task without competitors, compared with the bare idiom.
 
 use crate::redis;
 use crate::report::{Cell, Limit, Report, Table};
@@ -11,7 +11,7 @@ use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// So many times the bare idiom may a lock cost on the file store, and on Redis.
+/// The highest accepted ratio of a lock to the bare idiom, on the file store and on Redis.
 const LIMIT: f64 = 3.0;
 const LIMIT_REDIS: f64 = 1.3;
 
@@ -83,7 +83,7 @@ fn measure(
     Ok(rounds)
 }
 
-/// Seconds for each call, over so long.
+/// Seconds per call, over this long.
 pub(crate) async fn timed<F: Future<Output = Result<(), Failure>>>(
     budget: Duration,
     mut work: impl FnMut() -> F,
@@ -96,7 +96,7 @@ pub(crate) async fn timed<F: Future<Output = Result<(), Failure>>>(
     Ok(start.elapsed().as_secs_f64() / f64::from(calls))
 }
 
-/// What people write by hand: a row for every lock, put in and taken out.
+/// The handwritten idiom: one row per lock, inserted and deleted.
 struct Bare(Connection);
 
 impl Bare {

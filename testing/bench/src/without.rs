@@ -35,7 +35,7 @@ impl Way {
     }
 }
 
-/// What a round comes to.
+/// The result of a round.
 #[derive(Default)]
 struct Round {
     rate: f64,

@@ -23,7 +23,7 @@ pub(crate) enum Role {
     Renew,
 }
 
-/// What a worker is told.
+/// The order of a worker.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[arg(long)]
@@ -36,13 +36,13 @@ pub(crate) struct Options {
     pub(crate) hold_us: u64,
     #[arg(long, default_value_t = 10_000)]
     pub(crate) lease_ms: u64,
-    /// Ends after so many locks,
+    /// Ends after this many locks of each task, or when the time is up.
     #[arg(long, default_value_t = usize::MAX)]
     pub(crate) locks: usize,
-    /// Each of so many tasks by itself.
+    /// The number of tasks.
     #[arg(long, default_value_t = 1)]
     pub(crate) tasks: usize,
-    /// or after this time.
+    /// The time limit, in seconds.
     #[arg(long, default_value_t = 3600.0)]
     pub(crate) seconds: f64,
     /// A file with a number, to read, raise and write under the lock.
@@ -57,7 +57,7 @@ pub(crate) struct Grant {
     pub(crate) asked: u64,
     pub(crate) got: u64,
     pub(crate) left: u64,
-    /// What the counter said before.
+    /// The counter's earlier value.
     pub(crate) count: u64,
     /// Which of the process's tasks.
     pub(crate) task: usize,
@@ -88,7 +88,7 @@ pub(crate) fn say(line: &str) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Waits for a line of the input; says whether there was one.
+/// Waits for a line of the input; returns whether there was one.
 pub(crate) fn await_line() -> Result<bool, Failure> {
     Ok(stdin().lock().read_line(&mut String::new())? > 0)
 }
@@ -226,7 +226,7 @@ pub(crate) fn args(role: &str, url: &str, name: &str, more: &[(&str, String)]) -
     args
 }
 
-/// Lets so many workers compete from the same moment on; what each of them got.
+/// Lets this many workers compete from the same moment on; returns what each of them got.
 pub(crate) fn workers(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
     let mut workers =
         (0..size).map(|_| Worker::start(args)).collect::<Result<Vec<_>, Failure>>()?;

@@ -1,18 +1,18 @@
-//! One line of a history: what a process did, when, and what came of it.
+//! One line of a history: the action of a process, its time, and its outcome.
 //!
 //! The format is flat JSON, one object per line, so that a history can be read with `grep` and
-//! `jq`, and so that clients in other languages can write it too. The README lists the fields.
-//! `n` names an attempt to acquire; everything that happens to the grant (renewals, release, loss,
-//! samples) carries the same process, pid and `n`.
+//! `jq`, and so that clients in other languages can write it too. The README lists the fields. `n`
+//! names an attempt to acquire; all events of its grant (renewals, release, loss, samples) carry
+//! the same process, pid and `n`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the format that this crate writes and reads.
+/// The version of the format that this crate reads and writes.
 pub const VERSION: u32 = 1;
 
-/// What was done.
+/// The kind of action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -22,11 +22,11 @@ pub enum Op {
     TryAcquire,
     /// Extend a lease.
     Renew,
-    /// Give a lock back.
+    /// Release a lock.
     Release,
-    /// The holder was told that its lock is lost.
+    /// The holder was notified of the loss of its lock.
     Lost,
-    /// The handle was asked whether it is valid: `ok` says yes.
+    /// The handle was asked whether it is valid; `ok` means yes.
     Claim,
     /// The store acknowledged a place in the queue.
     Enqueue,
@@ -36,15 +36,15 @@ pub enum Op {
     Read,
     /// The guarded resource was written.
     Write,
-    /// What the guarded resource holds at the end.
+    /// The final contents of the guarded resource.
     ResourceDump,
-    /// A fault: `invoke` is the plan, `ok` says that it took effect.
+    /// A fault: `invoke` is the plan, `ok` means that it took effect.
     Fault,
-    /// The fault with the same `n` is over.
+    /// The end of the fault with the same `n`.
     Heal,
     /// A fresh client acquires after the last heal.
     Probe,
-    /// What the store holds for a lock.
+    /// The contents of the store for a lock.
     StoreDump,
 }
 
@@ -52,40 +52,40 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// About to be asked; written before the request is sent.
+    /// About to be requested; written before the request is sent.
     Invoke,
     /// Done; written after the reply was read.
     Ok,
     /// Certainly not done.
     Fail,
-    /// Nobody knows whether it was done, or a plain remark.
+    /// Unknown outcome, or a plain remark.
     Info,
 }
 
-/// Why an operation failed or stayed open.
+/// Why an operation failed or has an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     Busy,
-    /// The caller does not hold the lock (any more).
+    /// The caller does not hold the lock, or no longer does.
     NotHeld,
-    /// The caller's patience ended.
+    /// The caller's time limit passed.
     Timeout,
     /// The caller dropped the attempt.
     Cancelled,
-    /// The token is lower than one the resource has seen.
+    /// The token is lower than one that the resource has seen.
     Stale,
     /// Anything else, in the writer's words.
     #[serde(untagged)]
     Other(String),
 }
 
-/// What was broken on purpose.
+/// The kind of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// A process was stopped (`SIGSTOP`) and let go on at the heal.
+    /// A process was stopped (`SIGSTOP`) and continued at the heal.
     Pause,
     /// A process was killed; there is no heal.
     Kill,
@@ -108,11 +108,11 @@ pub enum FaultKind {
     Other(String),
 }
 
-/// Which register of the guarded resource.
+/// The registers of the guarded resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Register {
-    /// Believes every caller.
+    /// Accepts every caller.
     Plain,
     /// Checks the token on writes only, which is not enough.
     FencedWrite,
@@ -125,10 +125,10 @@ impl Register {
     pub const ALL: [Self; 3] = [Self::Plain, Self::FencedWrite, Self::FencedReadWrite];
 }
 
-/// One event of a history. Only the first six fields are always there.
+/// One event of a history. Only the first six fields are always present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// The line in the file that it was read from; 0 if it was not read from a file.
+    /// The line of the file; 0 if it was not read from a file.
     #[serde(skip)]
     pub line: usize,
     /// The version of the format.
@@ -136,12 +136,12 @@ pub struct Event {
     /// The name of the run.
     #[serde(default)]
     pub run: String,
-    /// Nanoseconds of the machine's boot-time clock.
+    /// The time: nanoseconds of the machine's boot-time clock.
     pub t: u64,
-    /// The process, or the task in it, in the test's words.
+    /// The process, or the task in it, by the test's name for it.
     #[serde(rename = "p")]
     pub process: String,
-    /// The operating system's process id, so that a restarted process is not taken for the old
+    /// The operating system's process id, so that a restarted process is not mistaken for the old
     /// one.
     #[serde(default)]
     pub pid: u32,
@@ -149,36 +149,36 @@ pub struct Event {
     pub op: Op,
     /// The stage of it.
     pub ph: Phase,
-    /// The attempt that it belongs to, unique in the process.
+    /// The attempt that it belongs to; unique in the process.
     pub n: u64,
-    /// Tells calls of one kind apart that overlap, such as two renewals on their way.
+    /// Distinguishes overlapping calls of one kind, such as two renewals in transit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k: Option<u64>,
     /// The lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
-    /// The owner or ticket that the store knows.
+    /// The owner or ticket known to the store.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "ticket")]
     pub owner: Option<String>,
-    /// The lease asked for.
+    /// The requested lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// How much of the lock's capacity is asked for; 1 if absent.
+    /// The requested share of the lock's capacity; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Until when the handle says it is valid, on the clock of `t`.
+    /// Until when the handle claims to be valid, on the clock of `t`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u64>,
-    /// Why it failed or stayed open.
+    /// Why it failed or has an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// The fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultKind>,
-    /// The process that the fault was aimed at; absent means the store or everybody.
+    /// The target process of the fault; absent for the store or all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The register of the guarded resource.
@@ -190,15 +190,15 @@ pub struct Event {
     /// The last id that the writer had read before it appended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
-    /// The ids found by a dump of the resource.
+    /// The ids in a dump of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uids: Option<Vec<u64>>,
-    /// The owners (holders and waiters) found by a dump of the store.
+    /// The owners (holders and waiters) in a dump of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owners: Option<Vec<String>>,
 }
 
-/// Writes the setters of optional fields.
+/// Defines the setters of optional fields.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident: $kind:ty;)*) => {
         $($(#[$doc])* #[must_use]
@@ -210,7 +210,7 @@ macro_rules! setters {
 }
 
 impl Event {
-    /// An event about attempt `n`. The writer fills in run, process, pid and time.
+    /// Creates an event of attempt `n`. The writer fills in run, process, pid and time.
     pub fn new(op: Op, ph: Phase, n: u64) -> Self {
         Self {
             line: 0,
@@ -248,25 +248,25 @@ impl Event {
     }
 
     setters! {
-        /// Sets the number that tells overlapping calls apart.
+        /// Sets the number that distinguishes overlapping calls.
         k: u64;
         /// Sets the lock.
         lock: &str;
-        /// Sets the owner or ticket that the store knows.
+        /// Sets the owner or ticket known to the store.
         owner: &str;
-        /// Sets the lease asked for.
+        /// Sets the requested lease.
         ttl_ms: u64;
-        /// Sets the weight asked for.
+        /// Sets the requested weight.
         weight: u64;
         /// Sets the fencing token.
         fence: u64;
-        /// Sets the time until which the handle says it is valid.
+        /// Sets the time until which the handle claims to be valid.
         deadline: u64;
         /// Sets the reason.
         reason: Reason;
         /// Sets the fault.
         fault: FaultKind;
-        /// Sets the process that the fault is aimed at.
+        /// Sets the target process of the fault.
         target: &str;
         /// Sets the register.
         reg: Register;
@@ -291,7 +291,7 @@ impl Event {
     }
 }
 
-/// The name that a value has in JSON, without quotes.
+/// The JSON name of a value, without quotes.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default().trim_matches('"').to_owned()
 }

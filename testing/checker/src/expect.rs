@@ -1,4 +1,4 @@
-//! What a store promises, and what a run must have shown to count.
+//! The expectations: a store's promises, and the minimum that a run must show to count.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 use crate::event::FaultKind;
 use crate::report::Rule;
 
-/// How good a store's fencing tokens are.
+/// The quality of a store's fencing tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fences {
     /// It has none.
     None,
-    /// They rise while the store keeps its data: faults are reported and do not fail the run.
+    /// They rise while the store keeps its data: violations are reported but do not fail the run.
     BestEffort,
     /// They always rise.
     #[default]
     Strict,
 }
 
-/// A bound on the time from "the lock is free" to "the next waiter has it".
+/// A bound on the time from the release of a lock to the next waiter's grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handoff {
     /// The bound in nanoseconds.
     pub bound_ns: u64,
-    /// The share of hand-offs, in percent, that must keep the bound.
+    /// The share of hand-offs, in percent, that must meet the bound.
     pub percent: u32,
 }
 
-/// A fault under which the store does not promise some rules: what they find is a note.
+/// A fault under which the store does not promise some rules: their findings are notes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unpromised {
     /// The fault.
@@ -38,7 +38,7 @@ pub struct Unpromised {
     pub rules: Vec<Rule>,
 }
 
-/// What the checker may expect. Times are in nanoseconds.
+/// The expectations of a check. Times are in nanoseconds.
 ///
 /// The default is the strictest mutex on a perfect network; a test relaxes what its store does not
 /// promise.
@@ -50,19 +50,19 @@ pub struct Expect {
     pub capacity: u64,
     /// Locks with another capacity.
     pub capacities: BTreeMap<String, u64>,
-    /// How good the fencing tokens are.
+    /// The quality of the fencing tokens.
     pub fences: Fences,
     /// Whether waiters are served in the order of their arrival.
     pub fifo: bool,
-    /// Whether a holder is told that it lost its lock.
+    /// Whether a holder is notified of the loss of its lock.
     pub tells_loss: bool,
     /// Whether a live holder that no fault touches keeps its lock.
     pub keeps_leases: bool,
-    /// Whether a release says whether the lock was held.
+    /// Whether a release reports whether the lock was held.
     pub release_tells: bool,
-    /// Whether renewals are in the history. If not, leases may last longer than the history shows.
+    /// Whether the history has renewals. If not, leases may last longer than it shows.
     pub renewals_recorded: bool,
-    /// Whether nothing was broken: then no lock may be lost and no update either.
+    /// Whether nothing was broken: then no lock and no update may be lost.
     pub calm: bool,
     /// Whether the guarded resource took part.
     pub resource: bool,
@@ -70,27 +70,28 @@ pub struct Expect {
     pub min_acquires: usize,
     /// The smallest share of all grants, in percent, for each client.
     pub min_share_percent: u32,
-    /// The smallest share of attempts, in percent, that met somebody else.
+    /// The smallest share of contended attempts, in percent.
     pub min_contention_percent: u32,
     /// The fewest locks that must have been lost (runs with pauses).
     pub min_expiries: usize,
-    /// How late after its deadline a holder may be told, while no rival is in.
+    /// How late after its deadline a holder may be notified, while no rival is admitted.
     pub loss_slack_ns: u64,
-    /// How late a request may still reach the store.
+    /// How late a request may still arrive at the store.
     pub late_ns: u64,
     /// How long the store keeps a lock closed after its holder is gone.
     pub lock_delay_ns: u64,
-    /// How long what a live client gave up may linger in the store; none means its lease.
+    /// How long places that a live client gave up may stay in the store; `None` means for their
+    /// lease.
     pub cleanup_ns: Option<u64>,
-    /// Room for measuring errors.
+    /// The tolerance for measuring errors.
     pub grace_ns: u64,
     /// The bound on hand-offs, if there is one.
     pub handoff: Option<Handoff>,
-    /// How soon after the last heal a fresh client gets every lock, if that is promised.
+    /// How soon after the last heal a fresh client acquires every lock, if that is promised.
     pub liveness_ns: Option<u64>,
-    /// How long the effects of a fault may be felt after its heal.
+    /// How long the effects of a fault may last after its heal.
     pub settle_ns: u64,
-    /// What the store does not promise under which fault.
+    /// The rules that the store does not promise under some faults.
     pub unpromised: Vec<Unpromised>,
 }
 
@@ -125,7 +126,7 @@ impl Default for Expect {
 }
 
 impl Expect {
-    /// No demands on the size of the run: for single rules and small histories.
+    /// Expectations without a minimum size of the run: for single rules and small histories.
     pub fn small() -> Self {
         Self { min_acquires: 0, min_share_percent: 0, min_contention_percent: 0, ..Self::default() }
     }

@@ -1,20 +1,21 @@
-//! Reads a history, and says which line is bad if one is.
+//! Reads a history; reports the first invalid line.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::event::{Event, VERSION};
 
-/// All events of a run, in the order of their time.
+/// All events of a run, in order of time.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The events, sorted by time; events of one instant keep the order of the file.
+    /// The events, sorted by time; simultaneous ones keep the order of the file.
     pub events: Vec<Event>,
-    /// The number of the last line if it was cut off, as a process killed while writing leaves it.
+    /// The number of the last line if it is incomplete, as a process killed while writing leaves
+    /// it.
     pub torn: Option<usize>,
 }
 
-/// Why a history could not be read.
+/// Why a history cannot be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file could not be read.
@@ -42,7 +43,7 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl History {
-    /// A history from events made in memory.
+    /// Creates a history from events in memory.
     pub fn new(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|e| e.t);
         Self { events, torn: None }
@@ -53,7 +54,8 @@ impl History {
         Self::parse(&std::fs::read(path).map_err(ReadError::Io)?)
     }
 
-    /// Reads the bytes of a file. Empty lines are skipped; a torn last line is noted, not an error.
+    /// Parses the bytes of a file. Skips empty lines; an incomplete last line is noted, and no
+    /// error.
     pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut history = Self::default();
         let mut rest = bytes;
@@ -74,7 +76,7 @@ impl History {
                     event.line = number;
                     history.events.push(event);
                 }
-                // Only a line without its end can be the work of a killed process.
+                // Only a line without an end can come from a killed process.
                 Err(bad) if end.is_none() && bad.cut_off => history.torn = Some(number),
                 Err(bad) => return Err(ReadError::Line { line: number, what: bad.what }),
             }

@@ -1,4 +1,4 @@
-//! A history in the shape that rules need: attempts with all that happened to them, and faults.
+//! The index of a history, as the rules need it: attempts with all of their events, and faults.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use crate::expect::Expect;
 use crate::history::History;
 use crate::report::Rule;
 
-/// A request and what came of it. Either may be missing.
+/// A request and its outcome. Either may be missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Call<'h> {
     pub(crate) invoke: Option<&'h Event>,
@@ -15,7 +15,7 @@ pub(crate) struct Call<'h> {
 }
 
 impl Call<'_> {
-    /// Whether the outcome is known and good.
+    /// Whether the outcome is known and successful.
     pub(crate) fn ok(&self) -> bool {
         self.outcome.is_some_and(|o| o.ph == Phase::Ok)
     }
@@ -25,7 +25,7 @@ impl Call<'_> {
         self.outcome.is_some_and(Event::is_not_held)
     }
 
-    /// When it was asked, or answered if nobody wrote down the question.
+    /// When it was requested, or answered if the request was not recorded.
     pub(crate) fn start(&self) -> Option<u64> {
         self.invoke.or(self.outcome).map(|e| e.t)
     }
@@ -80,7 +80,7 @@ impl<'h> Attempt<'h> {
         self.granted().and_then(|o| o.fence)
     }
 
-    /// The lease in nanoseconds; none means a session without a lease.
+    /// The lease in nanoseconds; `None` means a session without a lease.
     pub(crate) fn ttl(&self) -> Option<u64> {
         let ms = self.invoke.ttl_ms.or_else(|| self.outcome.and_then(|o| o.ttl_ms));
         ms.map(|ms| ms.saturating_mul(1_000_000))
@@ -93,17 +93,17 @@ impl<'h> Attempt<'h> {
         self.granted().into_iter().chain(answers).chain(release).chain(self.lost)
     }
 
-    /// Until when the handle says it is valid, by all that it ever said.
+    /// Until when the handle claimed to be valid, by all of its reports.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.confirmations().filter_map(|e| e.deadline).max()
     }
 
-    /// Until when the handle says it was valid, by what it had said by `t`.
+    /// Until when the handle claimed to be valid, by its reports up to `t`.
     pub(crate) fn deadline_by(&self, t: u64) -> Option<u64> {
         self.confirmations().filter(|e| e.t <= t).filter_map(|e| e.deadline).max()
     }
 
-    /// When the holder ended its claim or was told to: release, loss, or a refused renewal.
+    /// When the holder ended its claim or was told to: by release, loss, or a refused renewal.
     pub(crate) fn told(&self) -> Option<&'h Event> {
         let refused = self.renews.iter().filter(|r| r.not_held()).filter_map(|r| r.outcome);
         let release = self.release.and_then(|r| r.invoke.or(r.outcome));
@@ -112,8 +112,8 @@ impl<'h> Attempt<'h> {
 
     /// The time in which the handle claims to hold.
     ///
-    /// One stretch: a handle that says it is valid has said so ever since its grant, because a
-    /// claim that lapsed has to stay lost.
+    /// It is one interval: a handle that claims to be valid has claimed so ever since its grant,
+    /// because a lapsed claim must stay lost.
     pub(crate) fn claim(&self) -> Option<(u64, u64)> {
         let start = self.granted()?.t;
         let told = self.told().map_or(u64::MAX, |e| e.t);
@@ -122,7 +122,7 @@ impl<'h> Attempt<'h> {
         (end > start).then_some((start, end))
     }
 
-    /// The time in which a caller that never looks at its deadline believes to hold.
+    /// The time in which a caller that never checks its deadline believes it holds.
     pub(crate) fn full(&self) -> Option<(u64, u64)> {
         let start = self.granted()?.t;
         let end = match self.release.and_then(|r| r.invoke.or(r.outcome)) {
@@ -138,7 +138,7 @@ impl<'h> Attempt<'h> {
         self.lost.is_some() || release || self.renews.iter().any(Call::not_held)
     }
 
-    /// The last moment at which the store may still have something of this attempt.
+    /// The last moment at which the store may still have a place of this attempt.
     pub(crate) fn possible_end(&self, cx: &Cx<'_>) -> u64 {
         let lease = self.ttl().unwrap_or(u64::MAX).saturating_add(cx.expect.late_ns);
         let after_kill = self.killed.map_or(u64::MAX, |k| k.saturating_add(lease));
@@ -176,7 +176,7 @@ pub(crate) struct Window<'h> {
     pub(crate) end: u64,
 }
 
-/// All that the rules look at.
+/// The context of all rules.
 #[derive(Debug)]
 pub(crate) struct Cx<'h> {
     pub(crate) history: &'h History,
@@ -229,8 +229,8 @@ impl<'h> Cx<'h> {
         }
         let Some(attempt) = by_key.get(&id).map(|i| &mut self.attempts[*i]) else { return };
         match event.op {
-            // Before the grant, a ticket of the attempt was proved once more, and perhaps given up
-            // for another one: that is no renewal of what was granted in the end.
+            // Before the grant, a ticket of the attempt was confirmed again, and perhaps given up
+            // for another one: that is no renewal of the final grant.
             Op::Renew if attempt.invoke.ph == Phase::Invoke && attempt.outcome.is_none() => {}
             Op::Renew => pair(&mut attempt.renews, event),
             Op::Claim => pair(&mut attempt.claims, event),
@@ -244,7 +244,7 @@ impl<'h> Cx<'h> {
                 }
             }
             Op::Enqueue if event.ph == Phase::Invoke => attempt.enqueue.invoke = Some(event),
-            // The first acknowledgement counts; later ones are repeats.
+            // The first acknowledgement counts; later ones are repetitions.
             Op::Enqueue if attempt.enqueue.outcome.is_some() => attempt.requeued = Some(event),
             Op::Enqueue => attempt.enqueue.outcome = Some(event),
             Op::Lost => _ = attempt.lost.get_or_insert(event),
@@ -252,7 +252,7 @@ impl<'h> Cx<'h> {
         }
     }
 
-    /// The attempts of a lock that were granted, in the order of their grants.
+    /// The granted attempts of a lock, in the order of their grants.
     pub(crate) fn grants(&self, lock: &str) -> Vec<&Attempt<'h>> {
         let mut grants: Vec<_> = self.of(lock).filter(|a| a.granted().is_some()).collect();
         grants.sort_by_key(|a| a.granted().map(|e| e.t));
@@ -264,14 +264,14 @@ impl<'h> Cx<'h> {
         self.locks.get(lock).into_iter().flatten().map(|i| &self.attempts[*i])
     }
 
-    /// Whether a fault that could touch the process was felt in the time given.
+    /// Whether a fault that could affect the process was in effect in this time.
     pub(crate) fn faulty(&self, process: &str, from: u64, to: u64) -> bool {
         let settle = self.expect.settle_ns;
         let mut mine = self.faults.iter().filter(|w| w.target.is_none_or(|t| t == process));
         mine.any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
     }
 
-    /// Whether any fault was felt in the time given.
+    /// Whether any fault was in effect in this time.
     pub(crate) fn any_fault(&self, from: u64, to: u64) -> bool {
         let settle = self.expect.settle_ns;
         self.faults.iter().any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
@@ -282,7 +282,7 @@ impl<'h> Cx<'h> {
         self.faults.iter().filter(|w| *w.kind == FaultKind::Kill).filter_map(|w| w.target)
     }
 
-    /// The fault of one process that covers an instant, if it cannot act because of it.
+    /// The fault that keeps one process from acting at an instant, if any.
     pub(crate) fn stopped(&self, process: &str, at: u64) -> Option<&Window<'h>> {
         self.faults.iter().find(|w| {
             let covers = match w.kind {
@@ -294,7 +294,7 @@ impl<'h> Cx<'h> {
         })
     }
 
-    /// How long something may linger that its client gave up at `t`.
+    /// How long a place that its client gave up at `t` may remain.
     fn leftover(&self, attempt: &Attempt<'_>, t: u64, lease: u64) -> u64 {
         match self.expect.cleanup_ns {
             Some(bound) if !self.faulty(attempt.process(), t, t.saturating_add(bound)) => bound,
@@ -302,7 +302,7 @@ impl<'h> Cx<'h> {
         }
     }
 
-    /// Whether something that was felt between these times excuses the store from the rule.
+    /// Whether a fault in effect between these times excuses the store from the rule.
     pub(crate) fn excuses(&self, rule: Rule, from: u64, to: u64) -> bool {
         let settle = self.expect.settle_ns;
         self.expect.unpromised.iter().any(|u| {
@@ -312,7 +312,7 @@ impl<'h> Cx<'h> {
         })
     }
 
-    /// Records a violation, or excuses it if the store promises nothing under a fault of that time.
+    /// Records a violation, or excuses it if the store promises nothing under a fault at that time.
     pub(crate) fn fail(
         &self,
         collector: &mut crate::report::Collector,
@@ -345,7 +345,7 @@ fn start(event: &Event) -> Attempt<'_> {
     }
 }
 
-/// Adds an event to a list of calls: an outcome goes to the newest open call with the same `k`.
+/// Adds an event to a list of calls: an outcome belongs to the newest open call with the same `k`.
 fn pair<'h>(calls: &mut Vec<Call<'h>>, event: &'h Event) {
     let open = |c: &&mut Call<'h>| {
         c.outcome.is_none() && c.invoke.is_some_and(|invoke| invoke.k == event.k)
@@ -367,7 +367,7 @@ fn windows(history: &History) -> Vec<Window<'_>> {
             let Some(kind) = &event.fault else { continue };
             open.insert(key(event), windows.len());
             let target = event.target.as_deref();
-            // The target of a kill is gone for good, but nobody else is touched for long.
+            // The target of a kill is gone for good, but no other process is affected for long.
             let end = if *kind == FaultKind::Kill { event.t } else { u64::MAX };
             windows.push(Window { kind, target, start: event.t, end });
         } else if event.op == Op::Heal

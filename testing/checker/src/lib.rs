@@ -1,13 +1,13 @@
-//! Checks what a lock system did against what it promises.
+//! Checks a lock system's behaviour against its promises.
 //!
 //! Processes under test write a *history*: one line per event, with times of one clock that all
 //! processes of the machine share ([`Writer`]). After the run, [`check`] applies the rules to it
-//! and says which held, which did not (with the events that prove it), and which could not be
+//! and reports which held, which did not (with the events that prove it), and which could not be
 //! judged. A run that did too little to prove anything does not pass.
 //!
 //! The crate knows nothing about any lock library, so that it can judge all of them alike. The
-//! [`resource`] is the thing that locks are there to guard, as a small server that checks fencing
-//! tokens and writes down what it accepted.
+//! [`resource`] stands for the data that locks guard: a small server that checks fencing tokens and
+//! records the requests that it accepted.
 
 mod event;
 mod expect;

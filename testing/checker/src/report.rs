@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 
-/// How many violations of a rule are kept; the rest is only counted.
+/// How many violations of a rule are kept; the rest are only counted.
 const KEPT: usize = 10;
 
 /// A rule of the checker.
@@ -24,11 +24,11 @@ pub enum Rule {
     R3Plain,
     /// Only the owner releases and renews.
     R4,
-    /// A holder is told of its loss before a rival is in.
+    /// A holder is notified of its loss before a rival is admitted.
     R5,
     /// A refusal has a reason.
     R6,
-    /// After the last heal every lock can be had, and nothing is left over.
+    /// After the last heal every lock can be acquired, and no place is left over.
     R7,
     /// A free lock reaches the next waiter in time.
     R8,
@@ -77,7 +77,7 @@ impl Rule {
         }
     }
 
-    /// What the rule is about, in two or three words.
+    /// The rule's subject, in two or three words.
     pub fn title(self) -> &'static str {
         match self {
             Self::R0 => "enough happened",
@@ -97,20 +97,20 @@ impl Rule {
     }
 }
 
-/// What a rule says about a history.
+/// The verdict of a rule on a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Checked, and nothing was found.
     Pass,
     /// Violated.
     Fail,
-    /// The rule was asked for, but the history does not let it judge. Not a pass.
+    /// The rule applies, but the history does not allow a verdict. Not a pass.
     Inconclusive(String),
-    /// The store does not promise it, or nothing of the kind happened.
+    /// The store does not promise it, or the history has nothing of the kind.
     NotApplicable(String),
 }
 
-/// One violation with the events that prove it.
+/// One violation, with the events that prove it.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// What happened.
@@ -119,14 +119,14 @@ pub struct Finding {
     pub events: Vec<Event>,
 }
 
-/// What one rule found.
+/// The report of one rule.
 #[derive(Debug, Clone)]
 pub struct RuleReport {
     /// The rule.
     pub rule: Rule,
     /// Its verdict.
     pub verdict: Verdict,
-    /// How many things it looked at.
+    /// How many items it checked.
     pub checked: usize,
     /// How many violations it found.
     pub failures: usize,
@@ -136,7 +136,7 @@ pub struct RuleReport {
     pub notes: Vec<String>,
 }
 
-/// What all rules found.
+/// The reports of all rules.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// One entry per rule, in the order of [`Rule::ALL`].
@@ -144,12 +144,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the run proves what it should: no rule failed and none was left undecided.
+    /// Whether the run proves what it should: no rule failed, and none is inconclusive.
     pub fn ok(&self) -> bool {
         self.rules.iter().all(|r| matches!(r.verdict, Verdict::Pass | Verdict::NotApplicable(_)))
     }
 
-    /// What a rule found.
+    /// The report of a rule.
     pub fn rule(&self, rule: Rule) -> &RuleReport {
         let found = self.rules.iter().find(|r| r.rule == rule);
         found.expect("a report has an entry for every rule")
@@ -194,7 +194,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Collects what a rule finds.
+/// Collects the findings of a rule.
 #[derive(Debug)]
 pub(crate) struct Collector {
     report: RuleReport,
@@ -211,7 +211,7 @@ impl Collector {
         Self { report, excused: 0, open: Vec::new(), absent: None }
     }
 
-    /// A rule that the store does not promise.
+    /// The report of a rule that the store does not promise.
     pub(crate) fn not_applicable(rule: Rule, why: &str) -> RuleReport {
         let mut collector = Self::new(rule);
         collector.absent = Some(why.to_owned());
@@ -242,12 +242,12 @@ impl Collector {
         self.report.notes.push(note);
     }
 
-    /// Something that keeps the rule from judging.
+    /// Records a reason why the rule cannot judge.
     pub(crate) fn inconclusive(&mut self, why: impl Into<String>) {
         self.open.push(why.into());
     }
 
-    /// Why there may be nothing to judge.
+    /// Records why there may be nothing to judge.
     pub(crate) fn absent(&mut self, why: &str) {
         self.absent = Some(why.to_owned());
     }
@@ -273,7 +273,7 @@ impl Collector {
     }
 }
 
-/// The first few reasons; the same one about fifty clients helps nobody.
+/// The first few reasons; the same one for fifty clients is of no use.
 fn shortened(reasons: &[String]) -> String {
     let text = reasons.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
     match reasons.len().saturating_sub(3) {

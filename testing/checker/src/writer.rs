@@ -1,8 +1,8 @@
 //! Writes a history: one `write(2)` in append mode per event.
 //!
-//! Append mode makes the kernel choose the position, so several processes may share one file. An
-//! event that was written survives `kill -9`, because it is in the page cache and in no buffer of
-//! the process.
+//! Append mode makes the kernel choose the position, so several processes may share one file. A
+//! written event survives `kill -9`, because it is in the page cache and not in a buffer of the
+//! process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Event;
 
-/// Nanoseconds of a clock that all processes of this machine share and that no one sets.
+/// Nanoseconds of a clock that all processes of this machine share and that is never set.
 ///
-/// It counts time in suspend where the system has such a clock.
+/// It includes suspended time where the system has such a clock.
 pub fn now() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let id = rustix::time::ClockId::Boottime;
@@ -24,7 +24,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A process's pen for a history file. Threads may share it.
+/// A process's writer of a history file. Threads may share it.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -35,7 +35,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the file for appending, and creates it if it is not there.
+    /// Opens the file for appending, and creates it if it does not exist.
     pub fn open(path: &Path, run: &str, process: &str) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self {
@@ -60,7 +60,7 @@ impl Writer {
         event.t = now();
         let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');
-        // Not `write_all`: a second call could land behind another process's event.
+        // Not `write_all`: a second write could land after another process's event.
         let written = (&self.file).write(&line)?;
         if written < line.len() {
             return Err(io::Error::new(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What `does` does to a thing, `undoes` undoes.
+/// A breakage: `does` breaks a part, `undoes` mends it.
 pub(crate) struct Deed<T> {
     pub(crate) kind: FaultKind,
     /// For how long, in leases.
@@ -82,9 +82,9 @@ pub(crate) fn kind(word: &str) -> FaultKind {
     FaultKind::Other(word.to_owned())
 }
 
-/// Shorter than a lease, so that who holds can keep its lock.
+/// Shorter than a lease, so that a holder can keep its lock.
 pub(crate) const SHORT: (f64, f64) = (0.1, 0.7);
-/// Longer than a lease, so that nobody can.
+/// Longer than a lease, so that no holder can.
 pub(crate) const LONG: (f64, f64) = (1.2, 2.0);
 /// No longer than it takes to do it.
 pub(crate) const INSTANT: (f64, f64) = (0.0, 0.0);

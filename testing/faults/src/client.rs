@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{sleep, timeout};
 
-/// Where a process finds its role.
+/// The variable with a process's role.
 pub(crate) const ROLE: &str = "HOLDLINE_FAULT_ROLE";
 /// Errands that one process runs at the same time.
 pub(crate) const TASKS: u64 = 2;
@@ -110,7 +110,7 @@ struct Actor {
     uids: AtomicU64,
 }
 
-/// One attempt, and what goes into every event of it.
+/// One attempt, and the common fields of its events.
 struct Attempt {
     n: u64,
     op: Op,
@@ -138,7 +138,7 @@ pub(crate) fn deadline(grip: &Grip) -> Option<u64> {
     (!left.is_zero()).then(|| now.after(left).0)
 }
 
-/// Unlocks it, and makes of what came of that an event of a release.
+/// Unlocks the lock, and makes the event of the release from the result.
 pub(crate) async fn released(grip: Grip, answer: impl Fn(Phase) -> Event) -> Event {
     match grip.unlock().await {
         Ok(()) => answer(Phase::Ok),

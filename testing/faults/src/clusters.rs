@@ -1,4 +1,4 @@
-//! Fault runs over stores on several nodes: a store is one row of what it promises.
+//! Fault runs over stores on several nodes: each store is one row of promises.
 //!
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
 //! The nodes reach each other over links as well. Whatever happens, nobody may be let in beside a
@@ -70,10 +70,10 @@ const ZOOKEEPER: Row = Row {
 /// Near the longest that a session of 5 s vouches for.
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// A store on three nodes, and what it promises. Times are in nanoseconds.
+/// A store on three nodes, and its promises. Times are in nanoseconds.
 struct Row {
     scheme: &'static str,
-    /// What follows the nodes in the URL.
+    /// The part of the URL after the nodes.
     options: &'static str,
     /// Three nodes that can be cut off from each other; nothing if they are not here.
     start: fn() -> Option<Private>,
@@ -108,7 +108,7 @@ impl Row {
         Some(Place::of((self.start)()?, self.scheme, self.options, LEASE))
     }
 
-    /// What is promised while the nodes are well: everything.
+    /// The promises while the nodes are well: everything.
     fn strict(&self) -> Expect {
         Expect {
             fifo: true,
@@ -130,7 +130,7 @@ impl Row {
         self.fewer(Expect { unpromised, late_ns, settle_ns, min_share_percent, ..self.strict() })
     }
 
-    /// What a client that is killed had may be kept for a session.
+    /// The places of a killed client may be kept for a session.
     fn fewer(&self, expect: Expect) -> Expect {
         Expect { min_acquires: self.grants, ..expect }
     }

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What precedes the number of the last transaction in a snapshot.
+/// The text before the number of the last transaction in a snapshot's name.
 const SNAPSHOT: &str = "Snapshotting: 0x";
 
 /// The first server that wrote a snapshot of less than it had in an earlier one.

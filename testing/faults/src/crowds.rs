@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where a process finds its part.
+/// The variable with a process's part.
 pub(crate) const PART: &str = "HOLDLINE_CROWD_PART";
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
@@ -24,7 +24,7 @@ const TASKS: usize = 8;
 const LEASE: Duration = Duration::from_secs(30);
 /// The grants of each task that it takes to compare shares.
 const ENOUGH: usize = 20;
-/// Longer than it takes anywhere until there are so many.
+/// Longer than it takes anywhere to reach that number.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// All that a process has to know.
@@ -92,7 +92,7 @@ pub(crate) fn crowd(title: &str, url: &str) {
     }
     let history = read(&history);
     let fences = if capabilities.fencing_tokens { Fences::Strict } else { Fences::None };
-    // Without an order, somebody may get nothing for a while.
+    // Without an order, a task may get nothing for a while.
     let expect = Expect { fences, min_share_percent: 0, ..Expect::default() };
     keep(&folder.path().join("judged.jsonl"), &history, &expect);
     let (report, shares) = (check(&history, &expect), Shares::of(&history));

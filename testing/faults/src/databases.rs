@@ -1,4 +1,4 @@
-//! Fault runs over locks in databases: a store is one row of what it promises.
+//! Fault runs over locks in databases: each store is one row of promises.
 //!
 //! Half of the clients reach the server over a link that breaks, the others directly.
 
@@ -13,12 +13,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A scheme of locks in a database, and what it promises.
+/// A scheme of locks in a database, and its promises.
 pub(crate) struct Row {
     /// A server that keeps what it has acknowledged, whose URL has its port once; nothing (with a
     /// word about it) if it is not here.
     pub(crate) start: fn() -> Option<Private>,
-    /// What follows in the URL of a store.
+    /// The options in the URL of a store.
     pub(crate) options: &'static str,
     /// Ends the sessions of all stores on this port.
     pub(crate) end_sessions: fn(u16),
@@ -128,7 +128,7 @@ impl Row {
         crowd(title, &place.routes[0]);
     }
 
-    /// What is promised while the server is well, and can be reached: everything.
+    /// The promises while the server is well and reachable: everything.
     fn strict(&self) -> Expect {
         Expect { fifo: self.holders == Holders::Leases, ..strict() }
     }

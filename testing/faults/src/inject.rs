@@ -1,4 +1,4 @@
-//! The faults: what is done to clients and to the store, and how it is written down.
+//! The faults: what is done to clients and to the store, and how it is recorded.
 //!
 //! A process is stopped before it is killed, and the kill is written down in between: then nothing
 //! that it did can be later in the history, and nothing that others do because of its death
@@ -22,7 +22,7 @@ pub(crate) const FORCE: &str = "force_unlock";
 
 /// Something that breaks the store for everybody, for a while.
 pub(crate) trait Breakage: Send + Sync {
-    /// What it is called in the history.
+    /// Its name in the history.
     fn kind(&self) -> FaultKind;
     /// How long it stays broken, in leases.
     fn span(&self) -> (f64, f64) {
@@ -32,21 +32,21 @@ pub(crate) trait Breakage: Send + Sync {
     fn start(&self) -> Box<dyn std::any::Any>;
 }
 
-/// What is done, again and again, at random moments.
+/// A recurring action, at random moments.
 #[derive(Clone)]
 pub(crate) enum Fault {
     /// SIGSTOP a client for a while.
     Pause,
     /// Kill a client with SIGKILL, and start another a little later.
     Kill,
-    /// Break the lock of somebody who holds it.
+    /// Break the lock of a current holder.
     Force,
     /// Break the store in one of these ways at a time, each as often as any other.
     Store(Vec<Arc<dyn Breakage>>),
 }
 
 impl Fault {
-    /// What it is called in the history.
+    /// Its name in the history.
     pub(crate) fn kinds(&self) -> Vec<FaultKind> {
         match self {
             Fault::Pause => vec![FaultKind::Pause],
@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-/// All that those who break things need.
+/// The context of all injectors.
 pub(crate) struct Arena {
     pub(crate) run: Run,
     /// The name of the run, with which all its locks begin.
@@ -222,7 +222,7 @@ impl Arena {
         at.unwrap_or(any)
     }
 
-    /// Somebody who holds a lock now.
+    /// A current holder of a lock.
     fn holder(&self, dice: &mut Rng) -> Option<(String, Participant)> {
         let mut all = locks(&self.name, self.client.capabilities().weighted);
         dice.shuffle(&mut all);

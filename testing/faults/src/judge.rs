@@ -1,4 +1,4 @@
-//! From the history of a run to its verdict, and what is kept when the verdict is bad.
+//! From the history of a run to its verdict, and the files that are kept when the verdict is bad.
 //!
 //! The checker knows no force unlock, and should not: for it, a lock that was broken by force was
 //! released at that moment by the one who broke it. So the history is rewritten in that sense, and
@@ -15,12 +15,12 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What came of a run.
+/// The result of a run.
 #[allow(dead_code, reason = "what only some stores' tests look at")]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
     pub(crate) tally: Tally,
-    /// What was judged, for tests that judge it once more.
+    /// The judged history, for tests that judge it once more.
     pub(crate) history: History,
     pub(crate) expect: Expect,
     /// A claim of a victim of force that should have known better.
@@ -51,7 +51,7 @@ impl Outcome {
         self.must(ok, "a rule failed, or could not be judged");
     }
 
-    /// Fails the test unless `ok`, and keeps what it takes to find out why.
+    /// Fails the test unless `ok`, and keeps the files needed to find the reason.
     pub(crate) fn must(self, ok: bool, what: &str) {
         if ok {
             return;
@@ -92,7 +92,7 @@ impl Drop for Folder {
     }
 }
 
-/// Judges what a run has written into its folder.
+/// Judges the files that a run has written into its folder.
 pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let raw = History::read(&folder.path().join("history.jsonl")).unwrap();
     let tally = Tally::of(&raw.events);
@@ -142,7 +142,7 @@ pub(crate) fn in_short(report: &Report) -> String {
     format!("{}{end}", words.join(" "))
 }
 
-/// A lock that was broken: whose, and between what times.
+/// A lock that was broken: its ticket, and the time range.
 struct Broken {
     key: (String, u32, u64),
     from: u64,
@@ -179,7 +179,7 @@ fn broken(events: &[Event]) -> Vec<Broken> {
     .collect()
 }
 
-/// If nobody knows whether a lock was broken: when its holder learned that it was.
+/// The time at which the holder learned of it, if it is unknown whether the lock was broken.
 fn learned(events: &[Event], victim: &(String, u32, u64), from: u64) -> Option<u64> {
     let told = |e: &Event| e.op == Op::Lost || e.reason == Some(Reason::NotHeld);
     let found = events.iter().find(|e| e.t > from && told(e) && key(e) == *victim);
@@ -217,10 +217,10 @@ fn excuse_neighbours(mut history: History) -> History {
     history
 }
 
-/// How many holders were told so far that they had lost a lock which nobody broke by force.
+/// How many holders were notified so far of a loss without a forced unlock.
 pub(crate) fn losses(history: &Path) -> usize {
     let history = settle_forced(History::read(history).unwrap());
-    // A holder whose work is over when it goes on may find out by its release.
+    // A holder whose work is over when it resumes may find out by its release.
     let lost = |e: &&Event| e.op == Op::Lost || (e.op == Op::Release && e.ph == Phase::Fail);
     history.events.iter().filter(lost).map(key).collect::<HashSet<_>>().len()
 }

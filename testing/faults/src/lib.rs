@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A fault run: its name, and what does it. It fails by a panic.
+/// A fault run: its name, and its function. It fails by a panic.
 pub(crate) type Case = (&'static str, fn());
 
 /// Functions as [`Case`]s, by their own names.
@@ -108,7 +108,7 @@ fn play(cases: Vec<Case>) -> Vec<&'static str> {
     let worker = || {
         while let Some((name, case)) = next() {
             let began = Instant::now();
-            // What goes wrong is told with the name of the thread.
+            // The name of the thread tells which run a message is about.
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(case);
             let ok = thread.unwrap().join().is_ok();
             let took = Duration::as_secs_f64(&began.elapsed());

@@ -77,10 +77,10 @@ enum Bad {
 impl Bad {
     /// Those that are done to processes.
     const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
-    /// Those that are done to what is between them.
+    /// The breakages of the network between nodes.
     const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
 
-    /// What it is called in the history, and for how many leases it is done.
+    /// Its name in the history, and its duration in leases.
     fn what(self) -> (FaultKind, (f64, f64)) {
         let (word, token_count) = match self {
             Bad::LeaderKilled => ("leader_killed", (0.2, 1.5)),

@@ -29,7 +29,7 @@ const TABLE: Row = Row {
 
 const ROW: Row = Row { options: "?install=yes&scheme=row", holders: Holders::Sessions, ..TABLE };
 
-/// Its server is not told who holds, only which session.
+/// Its server does not know the holder, only the session.
 const ADVISORY: Row =
     Row { options: "?scheme=advisory", holders: Holders::SessionsUnnamed, ..TABLE };
 

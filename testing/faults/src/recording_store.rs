@@ -1,4 +1,4 @@
-//! A store that writes down what only a store sees: places in the line, and renewals.
+//! A store wrapper that records what only a store sees: places in the line, and renewals.
 //!
 //! The library renews and queues behind its API, so without this the order of the line could not be
 //! judged, and renewals would be missing from the history. It changes nothing on the way.
@@ -14,11 +14,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 tokio::task_local! {
-    /// The attempt that the task is about, so that its ticket can be told.
+    /// The attempt of the current task, to which its ticket belongs.
     pub(crate) static ATTEMPT: u64;
 }
 
-/// What is known of a ticket.
+/// The known state of a ticket.
 #[derive(Clone, Copy)]
 struct Known {
     attempt: u64,

@@ -1,4 +1,4 @@
-//! Fault runs over one Redis server, and over one that somebody else takes over from.
+//! Fault runs over one Redis server, and over one that another takes over from.
 //!
 //! Half of the clients reach the server over a link that breaks, the others directly. A server that
 //! keeps its data promises everything; what it does not promise when it forgets them stands in
@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = cases![
     redis_forgets
 ];
 
-/// What a server promises that keeps its data: everything.
+/// The promises of a server that keeps its data: everything.
 pub(crate) fn strict() -> Expect {
     Expect {
         fifo: true,
@@ -32,7 +32,7 @@ pub(crate) fn strict() -> Expect {
         liveness_ns: Some(5_000_000_000),
         // A crash blocks for a lease, and the machine may be busy.
         min_acquires: 100,
-        // What is stalled on its way to the server arrives when the link is mended.
+        // Messages stalled on the way to the server arrive when the link is mended.
         late_ns: 1_500_000_000,
         ..Expect::default()
     }
@@ -131,7 +131,8 @@ fn redis_force() {
     outcome.must_be_ok();
 }
 
-/// Everything at once, over a server that keeps what it has acknowledged: so all is promised.
+/// Everything at once, over a server that keeps what it has acknowledged: so everything is
+/// promised.
 fn redis_mixed() {
     let Some(place) = place("redis_mixed", &KEEPS) else { return };
     let expect = Expect { min_expiries: 1, min_share_percent: 0, ..strict() };

@@ -1,4 +1,4 @@
-//! One fault run, from its plan to the verdict. It knows no store: a URL says which.
+//! One fault run, from its plan to the verdict. It knows no store: a URL names it.
 
 use crate::client::{Role, TASKS};
 use crate::inject::{Arena, Fault};
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 /// The plan of a run.
 #[derive(Clone)]
 pub(crate) struct Run {
-    /// What the run is called in reports; also the name of the test, to replay it.
+    /// The name of the run in reports; also the name of the test, to replay it.
     pub(crate) title: &'static str,
     pub(crate) url: String,
-    /// Where the clients find the store, in turn, if some have a way of their own to it.
+    /// The URLs of the store, used by clients in turn, if some have their own way to it.
     pub(crate) routes: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
@@ -90,7 +90,7 @@ impl Run {
         self.expect.min_acquires.max(paced as usize)
     }
 
-    /// The end is for those who were started again: they have to show themselves too.
+    /// The end is for restarted clients: they must be active again, too.
     fn quiet(&self) -> Duration {
         (self.time / 4).min(Duration::from_secs(10))
     }

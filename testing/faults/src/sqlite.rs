@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = cases![
     sqlite_deceived
 ];
 
-/// What the file store promises: everything.
+/// The promises of the file store: everything.
 fn strict() -> Expect {
     let stuck = |fault| Unpromised { fault, rules: vec![Rule::R12] };
     Expect {
@@ -46,7 +46,7 @@ fn run(title: &'static str, expect: Expect) -> (Run, PathBuf, Folder) {
     (run, file, folder)
 }
 
-/// Somebody else's transaction keeps everybody from writing.
+/// Another transaction blocks all writers.
 struct Stuck(PathBuf);
 
 impl Breakage for Stuck {
@@ -112,7 +112,7 @@ fn sqlite_deaf() {
     if !broken || fenced > 0 {
         return outcome.must(false, "deaf clients must harm the plain register, and no other");
     }
-    // The same history, as clients would write it who never look at their deadlines.
+    // The same history, as clients would write it that never check their deadlines.
     let blind = check(&blinded(&outcome.history), &outcome.expect);
     if !blind.failed(Rule::R1) {
         return outcome.must(false, "who ignores deadlines must be caught");
@@ -120,7 +120,7 @@ fn sqlite_deaf() {
     outcome.must_be_ok();
 }
 
-/// A store that admits two at a time is found out by everything that looks at holders.
+/// A store that admits two at once is caught by every rule about holders.
 fn sqlite_deceived() {
     let (run, _, _folder) = run("sqlite_deceived", strict());
     let time = Duration::from_secs(3);

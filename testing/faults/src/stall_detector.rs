@@ -49,7 +49,7 @@ impl Drop for StallDetector {
     }
 }
 
-/// What it is called in the history.
+/// Its name in the history.
 pub(crate) fn kind() -> FaultKind {
     FaultKind::Other("stalled".to_owned())
 }

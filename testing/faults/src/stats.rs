@@ -1,4 +1,5 @@
-//! Figures of a run that the checker keeps to itself: how often faults bit, and what was lost.
+//! Statistics of a run that the checker does not report: how often faults had effects, and the
+//! losses.
 
 use crate::stall_detector;
 use holdline_checker::{Event, FaultKind, Op, Phase, Reason, Register};
@@ -18,13 +19,13 @@ pub(crate) struct Tally {
     pub(crate) errors: usize,
     /// Those that a store which cannot be asked does not explain.
     pub(crate) odd: Vec<String>,
-    /// Losses that their holders were told of.
+    /// Losses of which the holders were notified.
     pub(crate) lost: usize,
     /// Grants of a mutex that began before the one before was released, if deadlines are ignored.
     pub(crate) overlaps: usize,
     /// Requests to the guarded resource that came with a stale token.
     pub(crate) stale: usize,
-    /// How often a process got no time though nobody had stopped it.
+    /// How often a process was starved although nothing had stopped it.
     pub(crate) stalls: usize,
     /// Faults by their name.
     pub(crate) faults: BTreeMap<String, usize>,

@@ -19,9 +19,9 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 pub(crate) const CASES: &[Case] = cases![storms];
 
-/// Where a process finds its part.
+/// The variable with a process's part.
 pub(crate) const PART: &str = "HOLDLINE_STORM_PART";
-/// Each with a lock of its own, so that nobody waits within the process.
+/// Each with a lock of its own, so that none waits within the process.
 const TASKS: usize = 64;
 const GIVE_UP: Duration = Duration::from_millis(1);
 /// Long, so that an attempt that stays behind is told from a machine that is busy: that attempt
@@ -30,7 +30,7 @@ const GIVE_UP: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(90);
 /// Within which all must be free again, and nothing be left.
 const BOUND: Duration = Duration::from_secs(60);
-/// What the process may have more than before, in MB.
+/// The memory that the process may have gained, in MB.
 const MORE: u64 = 64;
 /// The number of stores at once.
 const AT_ONCE: usize = 2;
@@ -45,7 +45,7 @@ struct Part {
     result: PathBuf,
 }
 
-/// What came of it.
+/// The result of a storm.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Outcome {
     given_up: usize,
@@ -97,7 +97,7 @@ fn storms() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The storm on one store, and what was wrong after it.
+/// Runs the storm on one store, and returns what was wrong after it.
 fn one(row: &Row) -> Vec<String> {
     let Some(subject) = (row.open)() else { return Vec::new() };
     let folder = Folder::on_disk("storm").unwrap();
@@ -190,7 +190,7 @@ async fn all_free(client: &Client) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until nobody stands in any line.
+/// Waits until no line has a place.
 async fn until_empty(client: &Client) -> Result<(), String> {
     let until = Instant::now() + BOUND;
     for at in 0..TASKS {
@@ -248,7 +248,7 @@ async fn weather(part: &Part) -> Outcome {
     }
     if timeout(BOUND, client.settle()).await.is_ok() {
         outcome.settled_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap());
-        // What it says must be so; the other process's locks come and go.
+        // Its reports must be true; the other process's locks come and go.
         if let Err(what) = until_empty(&client).await {
             outcome.error = outcome.error.or(Some(format!("it said that all is given up: {what}")));
         }
@@ -282,13 +282,13 @@ async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usiz
                 failed += 1;
             }
         }
-        // Where nothing has to be asked, it would never let anybody else run.
+        // If nothing had to wait, this task would never let another run.
         tokio::task::yield_now().await;
     }
     (given_up, granted, failed)
 }
 
-/// The memory that this process has, in MB; 0 where that cannot be told.
+/// The memory of this process, in MB; 0 if unknown.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

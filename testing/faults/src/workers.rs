@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, so that a hang is told from slowness.
+/// Longer than any step here takes, to distinguish hanging from slowness.
 const LIMIT: Duration = Duration::from_secs(40);
 /// How often to look whether something has happened.
 const LOOK: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ impl Member {
         &self.role.process
     }
 
-    /// Where it writes its history.
+    /// The path of its history.
     pub(crate) fn history(&self) -> &Path {
         &self.role.history
     }
@@ -70,7 +70,7 @@ impl Member {
         *self = Member::start(Role { process, serial, seed, ..self.role.clone() });
     }
 
-    /// Asks it to end: it finishes what it does, and takes on nothing more.
+    /// Asks it to end: it finishes its work, and begins nothing new.
     pub(crate) fn dismiss(&mut self) {
         self.input = None;
     }

@@ -1,4 +1,4 @@
-//! What a client may want next: which lock, how, and for how long.
+//! The next action of a client: which lock, how, and for how long.
 
 use fastrand::Rng;
 use holdline::{Client, Guard, Leader, Mutex, Result, RwLock, Semaphore, WriteGuard};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// How many permits the semaphore has.
 pub(crate) const PERMITS: u32 = 3;
-/// What a writer weighs, which is all of a read-write lock.
+/// The weight of a writer: all of a read-write lock.
 pub(crate) const ALL: u32 = 1 << 30;
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Temper {
-    /// Waits, tries, gives up and cancels, and stops its work when it is told of a loss.
+    /// Waits, tries, gives up and cancels, and stops its work when notified of a loss.
     Good,
     /// As good, but only ever tries.
     TryOnly,

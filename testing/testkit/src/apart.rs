@@ -1,6 +1,6 @@
-//! Servers that only another release of Debian has: the package and all that it needs are taken
-//! from there by apt, in folders of its own, which checks their signatures; they are unpacked into
-//! the target folder and run with their own loader and libraries. Nothing of it is installed.
+//! Servers that only another release of Debian has. apt fetches the package and its dependencies
+//! from there, in folders of its own, and checks their signatures; they are unpacked into the
+//! target folder and run with their own loader and libraries. Nothing is installed.
 
 use crate::program::in_path;
 use crate::{Outcome, target};
@@ -19,14 +19,14 @@ pub struct Apart {
     pub package: &'static str,
     /// The program's file in it.
     pub binary: &'static str,
-    /// What the version of another program says that may be installed by this name.
+    /// A text in the version of a different program that may be installed under this name.
     pub other: Option<&'static str>,
     /// Its first arguments; `{files}` is where the package was unpacked.
     pub args: &'static [&'static str],
 }
 
 impl Apart {
-    /// Whether an installed program of this name is another one.
+    /// Whether the installed program of this name is a different one.
     pub(crate) fn is_other(&self, binary: &Path) -> bool {
         let says = Command::new(binary).arg("--version").output();
         let says = says.map(|output| String::from_utf8_lossy(&output.stdout).to_lowercase());
@@ -37,7 +37,7 @@ impl Apart {
         target().join("debs").join(format!("{}-{}", self.package, self.suite))
     }
 
-    /// The loader, and what to say to it, once the package has been unpacked.
+    /// The loader and its first arguments, once the package has been unpacked.
     pub fn find(&self) -> Option<(PathBuf, Vec<String>)> {
         let files = self.folder().join("files");
         let libraries = files.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 const OPENSSL: Program = Program::new("openssl", "openssl", "brew install openssl");
 
-/// Makes an authority (`ca.pem`) and its certificate for 127.0.0.1 (`cert.pem`, `key.pem`), for
+/// Creates an authority (`ca.pem`) and its certificate for 127.0.0.1 (`cert.pem`, `key.pem`), for
 /// servers and clients alike. `false` without the `openssl` program, which is noted by
 /// [`crate::missing()`].
 ///
 /// # Panics
 ///
-/// If they cannot be made.
+/// If they cannot be created.
 pub fn certificates(folder: &Path) -> bool {
     let binary = match OPENSSL.find() {
         Ok(found) => found.binary,

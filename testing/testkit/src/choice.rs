@@ -1,7 +1,7 @@
-//! What the arguments of a test binary without the standard harness ask for.
+//! The command line of a test binary without the standard harness.
 
-/// A choice of tests by their names, read as the standard harness reads it: words of which a name
-/// must contain one, `--exact`, `--skip WORD`, `--list`. Other flags are taken and mean nothing.
+/// A choice of tests by name, parsed like the standard harness's: words of which a name must
+/// contain one, `--exact`, `--skip WORD`, `--list`. Other flags are accepted and ignored.
 #[derive(Debug, Default)]
 pub struct Choice {
     words: Vec<String>,
@@ -11,7 +11,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What this process was started with.
+    /// Parses the arguments of this process.
     pub fn from_args() -> Self {
         Self::of(std::env::args().skip(1))
     }
@@ -31,12 +31,12 @@ impl Choice {
         choice
     }
 
-    /// Whether the names are only to be printed.
+    /// Whether to only print the names.
     pub fn lists(&self) -> bool {
         self.list
     }
 
-    /// Whether the test of this name is to be run.
+    /// Whether to run the test of this name.
     pub fn chooses(&self, name: &str) -> bool {
         let fits = |word: &String| if self.exact { name == word } else { name.contains(word) };
         (self.words.is_empty() || self.words.iter().any(fits)) && !self.skip.iter().any(fits)

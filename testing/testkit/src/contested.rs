@@ -1,4 +1,4 @@
-//! A lock that one holds and another waits for: what is done to it then is for the test.
+//! A contested lock: one client holds it and another waits, for a test to act on.
 
 use crate::eventually::{persist, soon, until};
 use holdline::{Client, Guard, Mutex, clock};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// So often is tried to hold a lock for a while before anything is done to it.
+/// How often holding a lock for a while is attempted.
 const TRIES: usize = 20;
 
-/// Takes a lock, has the other wait behind it, and returns when the first has held it for this time
-/// besides. On a busy machine a short lease may be over before it is renewed: then all of it is
-/// done once more. `looks` is a client of the same line.
+/// Acquires a lock, has the other client wait behind it, and returns when the first has held it for
+/// this time. On a busy machine a short lease may expire before it is renewed: then everything is
+/// repeated. `looks` is a client of the same line.
 ///
 /// # Panics
 ///
-/// If two hold it; or if it is lost each time.
+/// If two hold it at once, or if it is lost each time.
 pub async fn contested(
     lock: &Mutex,
     rival: &Mutex,
@@ -44,9 +44,9 @@ pub async fn contested(
     panic!("the lock was lost {TRIES} times before anything was done to it");
 }
 
-/// Waits behind a guard, in a task which returns the next guard and when it was had, in nanoseconds
-/// of [`clock`]. It panics if the first is valid just then: by the clock it is not, however late
-/// anybody is told.
+/// Waits behind a guard, in a task that returns the next guard and the time of its grant, in
+/// nanoseconds of [`clock`]. It panics if the first guard is still valid then: by the clock it is
+/// not, however late its holder is notified.
 pub fn behind(held: &Arc<Guard>, lock: Mutex) -> JoinHandle<(Guard, u64)> {
     let (held, token) = (Arc::downgrade(held), held.token());
     tokio::spawn(async move {

@@ -1,17 +1,17 @@
-//! Waiting for what must come, for longer than anything that is not broken takes on a busy machine.
+//! Waiting for events, for longer than any working step takes on a busy machine.
 
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How often is looked.
+/// The poll interval.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Blocks until there is something.
+/// Blocks until `look` returns a value.
 ///
 /// # Panics
 ///
-/// If there is nothing within a minute.
+/// If there is none within a minute.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let limit = Instant::now() + LIMIT;
     loop {
@@ -23,20 +23,20 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Blocks until it is so.
+/// Blocks until the check holds.
 ///
 /// # Panics
 ///
-/// If it is not within a minute.
+/// If it does not within a minute.
 pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     wait_for(what, || check().then_some(()));
 }
 
-/// Looks until it is so.
+/// Polls until the check holds.
 ///
 /// # Panics
 ///
-/// If it is not within a minute.
+/// If it does not within a minute.
 #[cfg(feature = "links")]
 pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let limit = Instant::now() + LIMIT;
@@ -46,11 +46,11 @@ pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits for what must come.
+/// Awaits a future that must complete.
 ///
 /// # Panics
 ///
-/// If it does not come within a minute.
+/// If it does not within a minute.
 #[cfg(feature = "links")]
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, work)
@@ -58,11 +58,11 @@ pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"))
 }
 
-/// Locks, however often that fails on a machine that is busy, or with servers that have no leader.
+/// Acquires a lock, retrying errors of a busy machine, or of servers without a leader.
 ///
 /// # Panics
 ///
-/// If it fails with what is not worth another try.
+/// If it fails with a permanent error.
 #[cfg(feature = "library")]
 pub async fn persist(lock: holdline::Mutex) -> holdline::Guard {
     loop {
@@ -73,7 +73,7 @@ pub async fn persist(lock: holdline::Mutex) -> holdline::Guard {
     }
 }
 
-/// Unlocks what is held. A busy machine may not answer in time: then it is released later, in the
+/// Releases a held lock. A busy machine may not answer in time: then it is released later, in the
 /// background.
 ///
 /// # Panics

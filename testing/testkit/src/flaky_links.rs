@@ -1,4 +1,4 @@
-//! Ways to the members of a cluster that a test can break, for one client alone.
+//! Breakable links to the members of a cluster, for a single client.
 
 use crate::link::{Link, Way};
 use holdline::{Client, open};
@@ -9,20 +9,20 @@ pub struct FlakyLinks {
     /// The links, in the members' order.
     pub links: Vec<Link>,
     scheme: &'static str,
-    /// What follows the members in the URL.
+    /// The part of the URL after the members.
     options: &'static str,
 }
 
-/// How a client is cut off.
+/// The ways to disconnect a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cut {
-    /// Nothing gets through, and nobody is told.
+    /// Nothing gets through, without any error.
     Silence,
-    /// The servers hear, and are not heard.
+    /// Requests arrive, and replies do not.
     Replies,
-    /// The servers are not reached, but what they still say arrives.
+    /// Requests do not arrive, and replies under way do.
     Requests,
-    /// Connections are closed, and no new ones made.
+    /// Connections are closed, and new ones refused.
     Closed,
 }
 
@@ -32,11 +32,11 @@ impl Cut {
 }
 
 impl FlakyLinks {
-    /// Links to these members; `options` follow them in the URL.
+    /// Creates links to these members; `options` follow them in the URL.
     ///
     /// # Panics
     ///
-    /// If no port can be had.
+    /// If no port is available.
     pub fn to(scheme: &'static str, hosts: &[String], options: &'static str) -> Self {
         let links = hosts.iter().map(|host| Link::to(host).expect("a port is free")).collect();
         FlakyLinks { links, scheme, options }

@@ -6,19 +6,19 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// etcd sets 64 MB aside for its log, three times, and then some.
+/// etcd reserves 64 MB for its log, three times, and more.
 const ROOM: u64 = 1 << 30;
 
-/// A new folder, removed when this is dropped, or when the process ends without that; but kept for
-/// a look if the test fails.
+/// A new folder, removed when this is dropped, or at the end of the process; but kept for
+/// inspection if the test fails.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// A folder in memory if there is room, unless `TMPDIR` says where: servers then need not wait
-    /// for a disk, which is not what is tested, and etcd 3.4 has no option to tell it not to.
+    /// Creates a folder in memory if there is room, unless `TMPDIR` is set. Servers then need not
+    /// wait for a disk, which is not under test, and etcd 3.4 has no option against it.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl Folder {
         memory.map_or_else(|| Self::on_disk(name), Ok)
     }
 
-    /// A folder in memory (`/dev/shm`), if there is some to be had.
+    /// Creates a folder in memory (`/dev/shm`), if there is enough.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Folder {
         has_room(memory).then(|| Self::below(memory, name)).transpose()
     }
 
-    /// A folder in the usual place for temporary files.
+    /// Creates a folder in the usual place for temporary files.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Folder {
         let unique = now.unwrap_or_default().as_micros() & 0xFFFF_FFFF;
         let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = parent.join(format!("holdline-{name}-{id}-{unique}-{count}"));
-        // Others see nothing of it, but a server that runs as another user finds its own part.
+        // Others cannot list it, but a server that runs as another user reaches its own part.
         fs::DirBuilder::new().mode(0o711).create(&path).map_err(|e| cannot("create", &path, &e))?;
         reaper::remove(&path)?;
         Ok(Self { path })
@@ -65,7 +65,7 @@ impl Folder {
         &self.path
     }
 
-    /// Leaves the folder where it is, for ever.
+    /// Keeps the folder for ever.
     pub fn keep(self) -> PathBuf {
         let path = self.path.clone();
         let _ = reaper::keep(&path);

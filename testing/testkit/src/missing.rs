@@ -1,20 +1,20 @@
-//! What a test says when something that it needs is not on this machine.
+//! The report of a test that lacks something on this machine.
 //!
-//! A test of the standard harness cannot mark itself as ignored while it runs, and one that only
+//! A test of the standard harness cannot mark itself as ignored at run time, and one that just
 //! returns is shown as `ok`. So it fails, unless `HOLDLINE_TEST_MISSING` names a file: then it is
-//! noted there as not run. `cargo xtask test` sets the variable, and shows what was noted in its
-//! table. Where `CI` is set it always fails.
+//! noted there as not run. `cargo xtask test` sets the variable, and shows the notes in its table.
+//! If `CI` is set, it always fails.
 
 use std::io::Write;
 
-/// The file that takes notes of the tests that were not run.
+/// The environment variable with the file for notes on tests that were not run.
 pub const VARIABLE: &str = "HOLDLINE_TEST_MISSING";
 
-/// Notes that the test which calls this is not run, and why; the test returns then.
+/// Notes that the calling test is not run, and why; the test should then return.
 ///
 /// # Panics
 ///
-/// If `CI` is set, or nobody takes notes: a test that did not run must not look as if it passed.
+/// If `CI` is set, or there is no file for notes: a test that did not run must not seem to pass.
 pub fn missing(what: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -1,4 +1,4 @@
-//! The network between the members of a cluster, so that a test can cut one of them off.
+//! The network between the members of a cluster, so that a test can isolate one of them.
 
 use crate::link::{Link, Way, splice};
 use std::io;
@@ -9,12 +9,12 @@ use std::time::Duration;
 /// The links between the members of a cluster.
 #[derive(Debug)]
 pub struct Network {
-    /// From (row) and to (column). A row after the members' is of callers that are not known.
+    /// From (row) and to (column). The row after the members' is for unknown callers.
     pub(crate) links: Vec<Vec<Vec<Link>>>,
 }
 
 impl Network {
-    /// Cuts a member off from the others: nothing arrives, until [`mend`](Self::mend).
+    /// Isolates a member from the others: nothing arrives, until [`mend`](Self::mend).
     pub fn cut_off(&self, member: usize) {
         for (from, row) in self.links.iter().enumerate() {
             let cut = row.iter().enumerate().filter(|(to, _)| from == member || *to == member);
@@ -22,12 +22,12 @@ impl Network {
         }
     }
 
-    /// Everything that members say to each other takes so much longer, each way.
+    /// Delays all messages between members by this long, each way.
     pub fn delay(&self, one_way: Duration) {
         self.all().for_each(|link| link.delay(one_way));
     }
 
-    /// Ends what was done to the network.
+    /// Ends all changes to the network.
     pub fn mend(&self) {
         self.all().for_each(Link::mend);
     }
@@ -42,7 +42,7 @@ pub(crate) fn link(port: u16) -> Link {
     Link::to(("127.0.0.1", port)).expect("a port is free")
 }
 
-/// A port at which callers are met, until the process ends.
+/// A port that accepts callers, until the process ends.
 pub(crate) struct Front {
     pub(crate) port: u16,
     listener: TcpListener,
@@ -55,8 +55,8 @@ impl Front {
         Front { port, listener }
     }
 
-    /// Connects each caller, once `meet` has listened to it and said where that goes, and what is
-    /// sent there first.
+    /// Connects each caller, once `meet` has read its first bytes and returned where to connect it,
+    /// and what to send there first.
     pub(crate) fn serve<M>(self, meet: M)
     where
         M: Fn(&mut TcpStream) -> io::Result<(SocketAddr, Vec<u8>)> + Clone + Send + 'static,

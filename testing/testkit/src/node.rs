@@ -1,4 +1,4 @@
-//! A node: the description of one server process, from which it is started, as often as needed.
+//! A node: the description of one server process, from which it can be started repeatedly.
 
 use crate::Probe;
 use crate::program::Program;
@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the command that runs a command line, of which the first word is the program: such that it
-/// ends with this process, for example.
+/// Makes the command for a command line, whose first word is the program: for example, so that it
+/// ends with this process.
 pub type Wrap = fn(&[OsString]) -> Command;
 
-/// One server process, described. In arguments, variables and files, `{dir}` stands for the node's
-/// own folder.
+/// The description of one server process. In arguments, variables and files, `{dir}` stands for the
+/// node's own folder.
 ///
 /// ```
 /// use holdline_testkit::{Node, Probe, Program, free_port};
@@ -39,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A process that runs this program. It listens on `port`, and `up` asks it there whether it is
+    /// Describes a process of this program. It listens on `port`, where `up` checks whether it is
     /// up. Its folder has the node's name.
     pub fn new(name: impl Into<String>, program: &'static Program, port: u16, up: Probe) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Runs another program: another version of the server.
+    /// Uses another program: another version of the server.
     pub fn with_program(mut self, program: &'static Program) -> Self {
         self.program = program;
         self
@@ -76,14 +76,14 @@ impl Node {
         self
     }
 
-    /// Adds a file, which is written into the node's folder anew before each start.
+    /// Adds a file, which is written into the node's folder before each start.
     pub fn file(mut self, name: &str, text: impl Into<String>) -> Self {
         self.files.push((name.to_owned(), text.into()));
         self
     }
 
-    /// Adds a program that is run to its end in the node's folder, as the node's user, before its
-    /// first start: `initdb`, for example.
+    /// Adds a program that is run to completion in the node's folder, as the node's user, before
+    /// its first start: `initdb`, for example.
     pub fn before(
         mut self,
         program: &'static Program,
@@ -93,40 +93,40 @@ impl Node {
         self
     }
 
-    /// Adds ports that the process listens on besides the first: they must be free.
+    /// Adds ports that the process also listens on: they must be free.
     pub fn also_listens(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
         self.ports.extend(ports);
         self
     }
 
-    /// Asks another question, or on another port, to see whether the process is up.
+    /// Uses another probe, or another port, to check whether the process is up.
     pub fn up(mut self, port: u16, probe: Probe) -> Self {
         self.up = (port, probe);
         self
     }
 
-    /// If we are root, runs the process as this user, or as `nobody` if there is no such user: for
-    /// servers that refuse to run as root. The node's folder belongs to that user.
+    /// If we are root, runs the process as this user, or as `nobody` if that user does not exist:
+    /// for servers that refuse to run as root. The node's folder belongs to that user.
     pub fn user(mut self, name: &'static str) -> Self {
         self.user = Some(name);
         self
     }
 
-    /// The signal that ends the process with all that it started, without waiting for clients; KILL
-    /// unless chosen. A server with processes of its own needs another, as PostgreSQL's QUIT.
+    /// Sets the signal that ends the process and all its children, without waiting for clients.
+    /// Default: KILL. A server with child processes needs another, such as PostgreSQL's QUIT.
     pub fn stops_by(mut self, signal: Signal) -> Self {
         self.stop = signal;
         self
     }
 
-    /// Runs the process by a command that this makes, in place of the program itself; but not if it
-    /// runs as another user, who may not be allowed to.
+    /// Runs the process by a wrapped command, unless it runs as another user, who may not be
+    /// allowed to.
     pub fn run_by(mut self, wrap: Wrap) -> Self {
         self.wrap = Some(wrap);
         self
     }
 
-    /// The process starts processes of its own, one for each connection for example: they are
+    /// Declares that the process starts children, for example one for each connection: they are
     /// killed, paused and resumed with it.
     pub fn with_children(mut self) -> Self {
         self.has_children = true;

@@ -1,13 +1,13 @@
-//! Tests of what belongs to a whole process: its limits, its memory, the thread that renews.
+//! Tests of process-wide state: limits, memory, the thread that renews.
 
 use std::process::Command;
 
-/// Names the test that a process was started for.
+/// The variable with the test that a process was started for.
 const VARIABLE: &str = "HOLDLINE_TEST_ALONE";
 
-/// Runs a test of the calling program in a process of its own, and says whether this is that
-/// process. The other tests of a binary run in threads beside it, so a test that measures or
-/// changes what all of them share begins with `if !in_own_process("module::name") { return }`.
+/// Runs a test of the calling program in a process of its own, and returns whether this is that
+/// process. The other tests of a binary run in threads alongside, so a test that measures or
+/// changes process-wide state begins with `if !in_own_process("module::name") { return }`.
 ///
 /// # Panics
 ///

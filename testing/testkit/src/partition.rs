@@ -1,4 +1,4 @@
-//! A holder that is cut off knows that it lost the lock before the next one gets in: a hundred
+//! A disconnected holder knows that it lost the lock before the next one is admitted: a hundred
 //! trials, each at another moment, by one clock.
 
 use crate::contested::contested;
@@ -11,35 +11,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is cut off from what.
+/// The plan of the trials: what is disconnected from what.
 #[derive(Debug)]
 pub struct Plan {
     /// The URL's scheme.
     pub scheme: &'static str,
     /// The members.
     pub hosts: Vec<String>,
-    /// What follows the members in the URL.
+    /// The part of the URL after the members.
     pub options: &'static str,
-    /// The lease of those who are cut off.
+    /// The lease of the disconnected holders.
     pub lease: Duration,
 }
 
 const TRIALS: usize = 100;
-/// So many at a time: they are to be measured, not to starve each other.
+/// The trials in parallel: they are to be measured, not to starve each other.
 const BATCH: usize = 25;
-/// How often a trial is made at most.
+/// The most attempts of one trial.
 const TRIES: usize = 3;
 
-/// What one trial showed, in nanoseconds of the one clock.
+/// The result of one trial, in nanoseconds of the one clock.
 struct Trial {
     cut: Cut,
     /// From the cut until the holder knew.
     told: u64,
-    /// From then until the next was in; negative if that was earlier.
+    /// From then until the next one was admitted; negative if that was earlier.
     ahead: i64,
 }
 
-/// A lock, cut off at any moment of its life, with somebody behind it who waits.
+/// Disconnects a holder at any moment of its lock's life, with a waiter behind it.
 async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     let mut dice = Rng::with_seed(number as u64);
     let cut = Cut::ALL[number % Cut::ALL.len()];
@@ -62,8 +62,8 @@ async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     Trial { cut, told: lost - began, ahead: admitted.cast_signed() - lost.cast_signed() }
 }
 
-/// The same, again if the holder was told late: a busy machine may be late, but not each time. By
-/// the clock the lock was lost in time nevertheless, or the trial has failed.
+/// The same, repeated if the holder was notified late: a busy machine may be late, but not each
+/// time. By the clock the lock was lost in time all the same, or the trial has failed.
 async fn fair_trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     let mut shown = trial(plan, rival, number).await;
     for _ in 1..TRIES {
@@ -75,7 +75,7 @@ async fn fair_trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     shown
 }
 
-/// All of them. Prints the least by which the loss was known before the next holder was in.
+/// Runs all trials. Prints the shortest time between a known loss and the next holder's admission.
 ///
 /// # Panics
 ///

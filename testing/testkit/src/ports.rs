@@ -1,4 +1,4 @@
-//! Ports for servers: those above the base, which topologies share, and free ones for a test alone.
+//! Ports for servers: topologies share those above the base; tests get free ones.
 
 use crate::Outcome;
 use std::fs::File;
@@ -57,7 +57,7 @@ const FREE: Range = Range(22_700, 8_700);
 /// The same for nodes of a Redis cluster, whose buses lie there as well.
 const FREE_WITH_BUS: Range = Range(21_500, 1_200);
 
-/// A port on which nothing listens, and which no other test of this machine is given while this
+/// Returns a port on which nothing listens, and which no other test of this machine gets while this
 /// process runs: a file for each port in the temporary folder is locked.
 ///
 /// # Panics
@@ -67,7 +67,7 @@ pub fn free_port() -> u16 {
     FREE.take(&[0])
 }
 
-/// A port that is free, and the one of its cluster bus as well.
+/// Returns a free port whose cluster bus port is free as well.
 ///
 /// # Panics
 ///
@@ -80,21 +80,22 @@ pub fn free_cluster_port() -> u16 {
 struct Range(u16, u16);
 
 impl Range {
-    /// A port of the range that is free, and those so far above it.
+    /// A free port of the range, for which the ports at these distances above it are free, too.
     fn take(&self, above: &[u16]) -> u16 {
         static COUNT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id()));
         static LOCKED: Mutex<Vec<File>> = Mutex::new(Vec::new());
         let Self(first, size) = *self;
         for _ in 0..size {
-            // Other processes begin elsewhere.
+            // Other processes start elsewhere.
             let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
             let port = first + (count % u32::from(size)) as u16;
             let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-            // Locked first: looking takes the port for a moment, and it may be another's by now.
+            // Locked first: checking takes the port for a moment, and another process may own it by
+            // now.
             if let Ok(file) = lock(port)
                 && above.iter().all(|above| is_free(port + above))
             {
-                // The lock ends with the process, and with nothing else.
+                // The lock ends with the process, and not earlier.
                 LOCKED.lock().unwrap_or_else(PoisonError::into_inner).push(file);
                 return port;
             }
@@ -115,7 +116,7 @@ fn lock(port: u16) -> Result<File, Taken> {
     Ok(file)
 }
 
-/// A folder for each user: another user's files could not be opened.
+/// One folder per user: another user's files could not be opened.
 fn folder() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     std::env::temp_dir().join(format!("holdline-ports-{user}"))
@@ -138,7 +139,7 @@ mod tests {
     fn a_free_port_is_given_once() {
         let ports: std::collections::BTreeSet<u16> = (0..50).map(|_| free_port()).collect();
         assert_eq!(ports.len(), 50);
-        // Its file is locked, as another process would see.
+        // Its file is locked, for other processes too.
         assert!(ports.iter().all(|port| lock(*port).is_err()));
         let Range(first, size) = FREE;
         assert!(ports.iter().all(|port| (first..first + size).contains(port)));

@@ -1,4 +1,4 @@
-//! Servers of a test alone, which it may treat as it likes.
+//! Private servers of one test, which may do anything to them.
 
 #[cfg(feature = "links")]
 use crate::network::Network;
@@ -11,24 +11,26 @@ use rustix::process::Signal;
 /// How often other ports are tried.
 const TRIES: usize = 5;
 
-/// Servers of a test alone. Dropping it stops them, and removes their data unless the test fails.
+/// Private servers of one test. Dropping this stops them, and removes their data unless the test
+/// fails.
 #[derive(Debug)]
 pub struct Private {
     pub(crate) url: String,
     leads: Option<fn(u16) -> bool>,
-    /// What is between the servers, if that can be broken.
+    /// The network between the servers, if it can be broken.
     #[cfg(feature = "links")]
     network: Option<Network>,
     /// The servers, in the order of starting.
     pub servers: Vec<Server>,
-    /// Where their data is. After the servers, because they must have ended when it is removed.
+    /// The folder of their data. After the servers, because they must have ended when it is
+    /// removed.
     pub folder: Folder,
 }
 
 impl Private {
-    /// Starts what is described, with data in memory where there is room; `None` if a program is
-    /// missing, which is noted by [`missing()`]. If another program has taken one of its ports, it
-    /// is described again, on other ports.
+    /// Starts a deployment, with data in memory if there is room; `None` if a program is missing,
+    /// which is noted by [`missing()`]. If another program has taken one of its ports, `describe`
+    /// is called again, for other ports.
     ///
     /// # Panics
     ///
@@ -37,7 +39,7 @@ impl Private {
         Self::launch_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), describe)
     }
 
-    /// The same on these ports alone.
+    /// The same on these ports only.
     ///
     /// # Panics
     ///
@@ -97,7 +99,7 @@ impl Private {
                         folder,
                     });
                 }
-                // By now none of ours listens: somebody else does.
+                // None of ours listens by now: another program does.
                 Err(_) if tries < TRIES && nodes.iter().any(|node| check_ports(node).is_err()) => {
                     tries += 1;
                     for node in nodes {
@@ -109,23 +111,23 @@ impl Private {
         }
     }
 
-    /// The same with a network between the servers, which their descriptions lead through.
+    /// The same with a network between the servers, which their descriptions already use.
     #[cfg(feature = "links")]
     pub(crate) fn with_network(self, network: Network) -> Self {
         Self { network: Some(network), ..self }
     }
 
-    /// What is between the servers.
+    /// The network between the servers.
     ///
     /// # Panics
     ///
-    /// If they were not started apart.
+    /// If they were started without one.
     #[cfg(feature = "links")]
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("they were started apart")
     }
 
-    /// The member that leads, as soon as there is one; the first, if these servers elect none.
+    /// The leading member, once there is one; the first, if these servers elect none.
     ///
     /// # Panics
     ///
@@ -136,7 +138,7 @@ impl Private {
         wait_for("a member leads", || self.servers.iter().position(leads))
     }
 
-    /// The same, known by another URL.
+    /// The same servers, under another URL.
     pub fn at(self, url: String) -> Self {
         Self { url, ..self }
     }
@@ -146,17 +148,17 @@ impl Private {
         self.url.clone()
     }
 
-    /// Where clients reach each server.
+    /// The address of each server for clients.
     pub fn hosts(&self) -> Vec<String> {
         self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect()
     }
 
-    /// Ends a server as a crash does.
+    /// Kills a server, as a crash does.
     pub fn kill(&mut self, at: usize) {
         self.servers[at].kill();
     }
 
-    /// Starts a server that was killed, with its data, and does not wait.
+    /// Restarts a killed server with its data, without waiting.
     ///
     /// # Panics
     ///
@@ -174,7 +176,7 @@ impl Private {
         self.servers[at].wait().unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Starts a server that was killed, with its data, and waits until it is up.
+    /// Restarts a killed server with its data, and waits until it is up.
     ///
     /// # Panics
     ///
@@ -184,7 +186,7 @@ impl Private {
         self.wait(at);
     }
 
-    /// Starts all servers, which were killed, and waits until all are up.
+    /// Restarts all servers, which were killed, and waits until they are up.
     ///
     /// # Panics
     ///
@@ -206,7 +208,7 @@ mod tests {
     use crate::{Probe, Program, free_port};
     use std::net::TcpListener;
 
-    /// Other programs know nothing of the files by which tests keep ports apart.
+    /// Other programs do not know the files by which tests keep ports apart.
     #[test]
     fn other_ports_are_tried_when_one_is_taken() {
         const SLEEP: Program = Program::new("sleep", "coreutils", "");

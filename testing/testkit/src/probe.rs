@@ -1,7 +1,7 @@
-//! Asks a server whether it serves, in its own protocol.
+//! Probes: ask a server in its own protocol whether it serves.
 //!
-//! Spoken by hand over a socket: each of these is a few lines, and so nothing depends on the
-//! client library under test, or on `redis-cli` and `etcdctl` being installed.
+//! Written by hand over a socket: each is a few lines, and so nothing depends on the client library
+//! under test, or on `redis-cli` and `etcdctl`.
 
 use crate::Outcome;
 use std::fmt::Write as _;
@@ -9,18 +9,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A node that does not answer within this is asked again, so it may be short.
+/// The time limit for an answer; short, because a silent node is asked again.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A longer reply than this is not one of the servers that we start.
+/// The longest reply: a longer one is not from one of our servers.
 const LONGEST: u64 = 1 << 20;
 
-/// A question to a server, and what makes its answer a good one.
+/// A request to a server, and the condition of a good answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
     /// A Redis command. All the texts must be in the reply, whose parts are joined by spaces.
     Redis(&'static [&'static str], &'static [&'static str]),
-    /// A Redis that has its data answers anything, if only that it wants a password.
+    /// Redis, once it has its data: any answer will do, even the demand for a password.
     RedisLoaded,
     /// `GET /health`, which must say that it is healthy.
     Etcd,
@@ -32,7 +32,7 @@ pub enum Probe {
     Mysql,
     /// Something listens.
     Listens,
-    /// A question of the server's own file. It is asked on the port; an error says what was wrong.
+    /// A request of the server's own file, on this port; the error says what was wrong.
     Custom(fn(u16) -> Outcome<()>),
 }
 
@@ -41,7 +41,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// It does not answer as it should: a sentence with what it said.
+    /// It does not answer as it should; the message has its answer.
     pub fn ask(self, port: u16) -> Outcome<()> {
         let (answer, wanted): (String, &[&str]) = match self {
             Self::Listens => return connect(port).map(|_| ()),
@@ -132,8 +132,8 @@ pub fn http_get(port: u16, path: &str) -> Outcome<String> {
     talk(port, &format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"))
 }
 
-/// Logs in as `postgres`, and says whether the server was ready for queries then. A message of the
-/// server is a letter and a length, which counts itself; `Z` is the last one of a login.
+/// Logs in as `postgres`, and returns whether the server was then ready for queries. A server
+/// message is a letter and a length, which includes itself; `Z` is the last message of a login.
 fn postgres_login(port: u16) -> Outcome<String> {
     let parameters = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
     let length = u32::try_from(parameters.len() + 4).unwrap_or(u32::MAX);

@@ -1,16 +1,16 @@
-//! A process that some run of this program started, recognised again by another run.
+//! A process that an earlier run of this program started, identified by a later run.
 //!
-//! A process id alone is not enough: after a reboot, or a long time, it may belong to somebody
-//! else's program. The time at which the process started is written down with it.
+//! A process id alone is not enough: after a reboot, or a long time, it may belong to another
+//! program. So the start time of the process is recorded with it.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long the system may take to clear away a killed process.
+/// How long the system may take to remove a killed process.
 pub(crate) const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// A process and the time it started, in the system's own words.
+/// A process and its start time, in the system's own format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its id, which is also that of its process group.
@@ -24,27 +24,27 @@ impl Process {
         Some(Self { pid, started: start_time(pid)? })
     }
 
-    /// Its id, for the system.
+    /// Its id, as a system type.
     pub(crate) fn id(&self) -> Pid {
         Pid::from_raw(self.pid).expect("a process has no id of 0")
     }
 
-    /// Reads what `Display` wrote.
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.split_once(' ')?;
         Some(Self { pid: pid.parse().ok()?, started: started.to_owned() })
     }
 
-    /// Does it still run? A process that ended and was not yet waited for does not.
+    /// Whether it still runs. A process that has ended and was not waited for does not.
     pub fn runs(&self) -> bool {
         start_time(self.pid).is_some_and(|started| started == self.started)
     }
 
-    /// Kills it with its whole process group, and waits until it is gone. At once and not
-    /// gently, because its data is thrown away, and because it may be stopped by a test.
+    /// Kills its whole process group, and waits until it is gone. Immediately and not gently,
+    /// because its data is discarded, and because a test may have stopped it.
     pub fn kill(&self) -> bool {
         if let (true, Some(pid)) = (self.runs(), Pid::from_raw(self.pid)) {
-            // It may end by itself just now; what counts is whether it is gone.
+            // It may have just ended by itself; all that counts is that it is gone.
             let _ = kill_process_group(pid, Signal::KILL);
         }
         let asked = Instant::now();
@@ -64,7 +64,7 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// When the process started, or `None` if it is not there or has ended.
+/// The start time of the process, or `None` if it does not exist or has ended.
 fn start_time(pid: i32) -> Option<String> {
     if cfg!(target_os = "linux") {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -92,7 +92,7 @@ mod tests {
         let process = Process::find(child.id().cast_signed()).unwrap();
         assert!(process.runs());
         assert_eq!(Process::parse(&process.to_string()).unwrap(), process);
-        // Not waited for yet: it counts as gone nevertheless.
+        // Not waited for yet: it still counts as gone.
         assert!(process.kill());
         assert!(!process.runs());
         assert!(!child.wait().unwrap().success());

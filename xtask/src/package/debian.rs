@@ -30,13 +30,13 @@ pub(super) fn make(check: bool) -> Outcome<String> {
     Ok(format!("{said}; {}", in_a_fresh_root(&package)?))
 }
 
-/// Makes the package. Of the same program it is the same file: its times are the last commit's.
+/// Builds the package. The same program gives the same file: its timestamps are the last commit's.
 pub(super) fn pack() -> Outcome<PathBuf> {
     let (program, version) = (program::build()?, version()?);
     let tree = emptied("deb")?;
     fill(&tree, &program, &version)?;
     let package = dist()?.join(format!("holdline_{version}_amd64.deb"));
-    // Whatever the umask; and one thread, since xz writes otherwise with several.
+    // Independent of the umask; and one thread, since xz's output differs with several.
     run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&tree))?;
     let mut build = Command::new("dpkg-deb");
     build.args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"]);
@@ -45,7 +45,7 @@ pub(super) fn pack() -> Outcome<PathBuf> {
     Ok(package)
 }
 
-/// Puts everything where it is to be installed.
+/// Puts everything where it will be installed.
 fn fill(tree: &Path, program: &Path, version: &str) -> Outcome<()> {
     install(program, &tree.join("usr/bin/holdline"), 0o755)?;
     for (shell, file) in SHELLS {
@@ -83,7 +83,7 @@ fn fill(tree: &Path, program: &Path, version: &str) -> Outcome<()> {
     control(tree, version)
 }
 
-/// The package's description of itself, and the checksums of its files.
+/// The package's control file, and the checksums of its files.
 fn control(tree: &Path, version: &str) -> Outcome<()> {
     let mut sums = String::new();
     let mut size = 0;
@@ -116,7 +116,7 @@ fn verbs(program: &Path) -> Outcome<Vec<String>> {
     Ok(verbs)
 }
 
-/// Compressed without a name or a time in it.
+/// Compresses without a name or a timestamp.
 fn gzip(text: &[u8]) -> Outcome<Vec<u8>> {
     let file = dist()?.join("page");
     write(&file, text, 0o644)?;
@@ -139,7 +139,7 @@ fn lintian(package: &Path) -> Outcome<()> {
         println!("lintian is not installed: not asked");
         return Ok(());
     }
-    // A static program, and one that is not built by Debian's own tools, are what this is.
+    // The package is meant to be a static program, not built with Debian's own tools.
     let suppressed =
         "statically-linked-binary,no-changelog,embedded-library,unstripped-binary-or-object";
     let mut lintian = Command::new("lintian");
@@ -147,7 +147,7 @@ fn lintian(package: &Path) -> Outcome<()> {
     run(&mut lintian)
 }
 
-/// A folder with a new Debian in it.
+/// A folder with a fresh Debian in it.
 fn fresh_root(debootstrap: &Path) -> Outcome<PathBuf> {
     let root = emptied("debian")?;
     let mut bootstrap = Command::new(debootstrap);
@@ -156,7 +156,7 @@ fn fresh_root(debootstrap: &Path) -> Outcome<PathBuf> {
     Ok(root)
 }
 
-/// Installs the package in a new Debian, uses it as two users, and purges it.
+/// Installs the package in a fresh Debian, uses it as two users, and purges it.
 fn in_a_fresh_root(package: &Path) -> Outcome<String> {
     if !rustix::process::geteuid().is_root() {
         return Ok("not installed: a fresh root needs root".to_owned());
@@ -164,12 +164,12 @@ fn in_a_fresh_root(package: &Path) -> Outcome<String> {
     let Some(debootstrap) = tool("debootstrap") else {
         return Ok("not installed: debootstrap is missing".to_owned());
     };
-    // Debian's servers may be out of reach for a moment.
+    // Debian's servers may be unreachable for a moment.
     let root = fresh_root(&debootstrap).or_else(|_| fresh_root(&debootstrap))?;
     install(package, &root.join("holdline.deb"), 0o644)?;
     let script = sources().join("deb/try.sh");
     install(&script, &root.join("try.sh"), 0o755)?;
-    // In a mount namespace of its own, with which /proc is unmounted however the script ends.
+    // In its own mount namespace, with which /proc is unmounted however the script ends.
     let inside = r#"mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh /try.sh"#;
     run(Command::new("unshare")
         .args(["--mount", "/bin/sh", "-c", inside])

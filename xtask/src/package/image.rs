@@ -4,7 +4,7 @@ use super::{dist, emptied, install, program, run, says_text, sources, tool, vers
 use crate::Outcome;
 use std::process::Command;
 
-/// Builds with buildah, which needs no daemon; without it, the folder for any other tool is made.
+/// Builds with buildah, which needs no daemon; without it, prepares the folder for any other tool.
 pub(super) fn make(check: bool) -> Outcome<String> {
     let (program, version) = (program::build()?, version()?);
     let folder = emptied("image")?;

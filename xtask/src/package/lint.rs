@@ -1,4 +1,4 @@
-//! The files below `packaging/`: each is checked by a tool of its own kind.
+//! The files below `packaging/`: each is checked by a tool for its kind.
 
 use super::{emptied, install, python, run, sources, tool};
 use crate::Outcome;
@@ -7,7 +7,7 @@ use crate::test::{Run, Verdict};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What checks them, besides what `lint-requirements.txt` lists.
+/// The tools, in addition to those of `lint-requirements.txt`.
 const TOOLS: &[Tool] = &[
     PYTHON,
     Tool { name: "shellcheck", proof: &["shellcheck", "--version"], package: "shellcheck" },
@@ -36,12 +36,12 @@ pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     Ok(tools)
 }
 
-/// Python with what checks YAML and schemas.
+/// Python with the packages that check YAML and schemas.
 fn environment() -> Outcome<PathBuf> {
     python("lint", &sources().join("lint-requirements.txt"))
 }
 
-/// Checks the files, as far as the tools for it are here.
+/// Checks the files with the tools that are installed.
 fn check(python: &Path) -> Outcome<()> {
     schemas(python)?;
     let shell = ["deb/postinst", "deb/postrm", "deb/try.sh"].map(|file| sources().join(file));
@@ -60,7 +60,7 @@ fn check(python: &Path) -> Outcome<()> {
     run(Command::new(python).args(["-m", "py_compile"]).args(modules))
 }
 
-/// YAML, and the schemas of those who read it.
+/// Checks YAML syntax, and the schemas of the programs that read it.
 fn schemas(python: &Path) -> Outcome<()> {
     let bin = python.parent().map(PathBuf::from).unwrap_or_default();
     let folder = |name: &str| sources().join(name);
@@ -81,7 +81,8 @@ fn schemas(python: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The dashboard is JSON, the alerts are rules, and say what they should of some histories.
+/// Checks that the dashboard is JSON and the alerts are rules, and that they fire on some histories
+/// as they should.
 fn prometheus(python: &Path) -> Outcome<()> {
     let folder = sources().join("prometheus");
     let mut dashboard = Command::new(python);
@@ -92,7 +93,7 @@ fn prometheus(python: &Path) -> Outcome<()> {
     run(Command::new(&promtool).args(["test", "rules"]).arg(folder.join("alerts_test.yml")))
 }
 
-/// systemd's own check wants the programs that units start to exist.
+/// systemd's own check requires the programs that units start to exist.
 fn units() -> Outcome<()> {
     let folder = emptied("units")?;
     for name in ["holdline-job@.service", "holdline-job@.timer", "holdline-leader@.service"] {

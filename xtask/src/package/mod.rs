@@ -1,7 +1,7 @@
-//! `cargo xtask package`: what users install, made and tried: crates, a static program, a Debian
-//! package, a Python wheel, a container image, and the examples beside them.
+//! `cargo xtask package`: builds and tests what users install: crates, a static program, a Debian
+//! package, a Python wheel, a container image, and the examples that go with them.
 //!
-//! Everything is made in `target/dist` from one build of the program.
+//! Everything is built in `target/dist` from one build of the program.
 
 mod crates;
 mod debian;
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// One thing to make.
+/// One part to build.
 struct Part {
     name: &'static str,
     about: &'static str,
-    /// Makes it, and with `true` tries it. Says what was done, and what was not tried.
+    /// Builds it, and with `true` tests it. Reports what was done, and what was not tested.
     make: fn(bool) -> Outcome<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     Ok(rows.iter().all(|(good, _)| *good))
 }
 
-/// Where everything is made.
+/// The folder of all results.
 fn dist() -> Outcome<PathBuf> {
     let folder = workspace::target().join("dist");
     std::fs::create_dir_all(&folder)
@@ -85,7 +85,7 @@ fn dist() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// The files of this project that packages are made of.
+/// The project files that packages contain.
 fn sources() -> PathBuf {
     workspace::root().join("packaging")
 }
@@ -129,7 +129,7 @@ fn run(command: &mut Command) -> Outcome<()> {
     if status.success() { Ok(()) } else { Err(format!("`{shown}`: {status}")) }
 }
 
-/// What a command prints to stdout, if it succeeds.
+/// The stdout of a command, if it succeeds.
 fn says(command: &mut Command) -> Outcome<Vec<u8>> {
     let shown = shown(command);
     println!("$ {shown}");
@@ -144,7 +144,7 @@ fn says(command: &mut Command) -> Outcome<Vec<u8>> {
     Err(format!("`{shown}`: {}: {}", output.status, String::from_utf8_lossy(&all).trim()))
 }
 
-/// The same as text without the last line's end.
+/// The same as text without the final line end.
 fn says_text(command: &mut Command) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&says(command)?).trim_end().to_owned())
 }
@@ -172,14 +172,13 @@ fn version() -> Outcome<String> {
     version.map(str::to_owned).ok_or_else(|| "The workspace has no holdline-cli.".to_owned())
 }
 
-/// The time that stands in packages: that of the last commit, so that it is the same in every
-/// build of it.
+/// The timestamp in packages: that of the last commit, so that it is the same in every build.
 fn source_date() -> Outcome<String> {
     let root = workspace::root();
     says_text(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root))
 }
 
-/// A Python of its own with the packages of a requirements file, made once.
+/// A virtual environment of Python with the packages of a requirements file, created once.
 fn python(name: &str, requirements: &Path) -> Outcome<PathBuf> {
     let folder = workspace::target().join("tools").join(name);
     let (python, stamp) = (folder.join("bin/python"), folder.join("requirements"));

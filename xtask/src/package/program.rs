@@ -5,11 +5,11 @@ use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Linux with musl, which can be linked statically with all that the program needs.
+/// Linux with musl, against which everything that the program needs can be linked statically.
 pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 
-/// The parts of SQLite that the file store has no use for, and that each opening of a database
-/// would set up.
+/// The parts of SQLite that the file store does not use, and that each opening of a database would
+/// initialize.
 const SQLITE: [&str; 5] = [
     "-USQLITE_ENABLE_DBSTAT_VTAB",
     "-USQLITE_ENABLE_FTS3",
@@ -18,7 +18,7 @@ const SQLITE: [&str; 5] = [
     "-USQLITE_ENABLE_RTREE",
 ];
 
-/// Builds the program and tries it where there is nothing else.
+/// Builds the program and tests it in an otherwise empty root.
 pub(super) fn make(check: bool) -> Outcome<String> {
     let program = build()?;
     let size = std::fs::metadata(&program).map_or(0, |data| data.len());
@@ -31,7 +31,7 @@ pub(super) fn make(check: bool) -> Outcome<String> {
     Ok(said)
 }
 
-/// The program, built if its sources have changed; or one that was built before.
+/// The program, built if its sources have changed; otherwise the earlier build.
 pub(super) fn build() -> Outcome<PathBuf> {
     let built = match std::env::var_os("HOLDLINE_PROGRAM") {
         Some(program) => PathBuf::from(program),
@@ -55,7 +55,7 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     let (root_path, cargo_home, target_path) =
         (root.display(), cargo_home.display(), target.display());
     // At a fixed address nothing is relocated at each start, which would touch 270 pages, and again
-    // in the launcher of the command.
+    // in the command's launcher.
     let rust = format!(
         "-C relocation-model=static -C link-arg=-Wl,-T,{} \
          --remap-path-prefix={cargo_home}=/cargo \
@@ -93,7 +93,7 @@ fn cargo_home() -> PathBuf {
     named.unwrap_or_default()
 }
 
-/// Fails if a path of this machine is in the program.
+/// Fails if the program contains a path of this machine.
 fn names_no_path(program: &Path) -> Outcome<()> {
     let bytes =
         std::fs::read(program).map_err(|e| format!("I cannot read {}: {e}.", program.display()))?;
@@ -124,7 +124,7 @@ fn is_static(program: &Path) -> Outcome<()> {
     Err(format!("the program is not static: {}", text.trim()))
 }
 
-/// Runs the program in a root folder in which there is nothing else.
+/// Runs the program in a root folder that contains nothing else.
 fn alone(program: &Path) -> Outcome<String> {
     if !rustix::process::geteuid().is_root() {
         return Ok("not tried in an empty root, which needs root".to_owned());
@@ -151,7 +151,7 @@ fn alone(program: &Path) -> Outcome<String> {
             Ok(said) => return Err(format!("{url} answers: {said}")),
             Err(error) => error,
         };
-        // 69: the store is known, and cannot be reached.
+        // 69: the store is known, but unreachable.
         if !error.contains("exit status: 69") {
             return Err(format!("{url} is no store of this build: {error}"));
         }

@@ -1,13 +1,13 @@
-//! Whether a second build gives the same bytes.
+//! Checks that a second build gives the same bytes.
 
 use super::{debian, emptied, program, run, wheel};
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds what is in git's index again from nothing, from a copy of the sources in another folder,
-/// and compares; then packs the program twice. The compilers and the machine are the same: what
-/// differs between machines is not tried here.
+/// Builds the contents of git's index again from scratch, from a copy of the sources in another
+/// folder, and compares; then packs the program twice. The compilers and the machine are the same:
+/// differences between machines are not tested here.
 pub(super) fn make(check: bool) -> Outcome<String> {
     if !check {
         return Ok("only with --check: it builds the program a second time".to_owned());
@@ -40,7 +40,7 @@ fn packed_twice(pack: fn() -> Outcome<PathBuf>) -> Outcome<String> {
     Ok(format!("the same .{kind}"))
 }
 
-/// The size of two files, if they are the same.
+/// The size of two files, if they are identical.
 fn same(first: &Path, second: &Path) -> Outcome<usize> {
     let read = |file: &Path| {
         std::fs::read(file).map_err(|e| format!("I cannot read {}: {e}.", file.display()))

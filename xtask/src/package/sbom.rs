@@ -1,4 +1,4 @@
-//! What the program is made of: a list of all crates in it, with versions and licences.
+//! The software bill of materials: all crates in the program, with versions and licences.
 
 use super::{dist, install, run, says_text, tool, version};
 use crate::{Outcome, workspace};

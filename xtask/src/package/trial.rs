@@ -1,7 +1,7 @@
-//! A step of `cargo xtask test`: the program is packed, and each package installed and used.
+//! A step of `cargo xtask test`: packs the program, and installs and uses each package.
 //!
-//! It is `cargo xtask package --check` for what a machine without a container engine can try, with
-//! a program that is compiled quickly: how fast it runs is not looked at.
+//! It is `cargo xtask package --check` for everything that a machine without a container engine can
+//! test, with a program that is compiled quickly: its speed is not measured.
 
 use super::program::TARGET;
 use crate::Outcome;
@@ -15,7 +15,7 @@ const TOOLS: &[Tool] = &[
     Tool { name: "debootstrap", proof: &["debootstrap", "--version"], package: "debootstrap" },
 ];
 
-/// Compiled in half the time.
+/// Options that halve the compile time.
 const QUICKLY: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),

@@ -1,14 +1,14 @@
-//! The Python wheel: the program for `pip install` and `uvx`, as ruff and uv are carried.
+//! The Python wheel: the program for `pip install` and `uvx`, distributed like ruff and uv.
 
 use super::{dist, emptied, program, run, says_text, source_date, sources, version};
 use crate::Outcome;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the file name says: any Python 3, on any Linux with glibc or musl of this processor.
+/// The tag in the file name: any Python 3, on any Linux with glibc or musl of this processor.
 const TAG: &str = "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64";
 
-/// Makes the wheel. Of the same program it is the same file: its times are the last commit's.
+/// Builds the wheel. The same program gives the same file: its timestamps are the last commit's.
 pub(super) fn pack() -> Outcome<PathBuf> {
     let (program, version) = (program::build()?, version()?);
     let wheel = dist()?.join(format!("holdline-{version}-{TAG}.whl"));

@@ -1,4 +1,4 @@
-//! Starts a topology, and writes down what it starts.
+//! Starts a topology, and records what it starts.
 
 use super::state::Running;
 use crate::Outcome;

@@ -26,17 +26,17 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     }
 }
 
-/// How a start went, if it went well.
+/// The result of a successful start.
 pub(crate) struct Started {
     /// The address for tests.
     pub(crate) url: String,
-    /// Did it run before?
+    /// Whether it was already running.
     pub(crate) already: bool,
-    /// What there is to say about it, if anything.
+    /// A remark about it, if any.
     pub(crate) remark: Option<String>,
 }
 
-/// Starts one topology, unless it runs. What is left of an incomplete one is cleared away first.
+/// Starts one topology, unless it is running. Cleans up an incomplete earlier start first.
 pub(crate) fn start(topology: &'static Topology) -> Outcome<Started> {
     let _lock = OneAtATime::acquire()?;
     let ports = Ports::from_env()?;
@@ -51,7 +51,7 @@ pub(crate) fn start(topology: &'static Topology) -> Outcome<Started> {
     Ok(Started { url: running.url, already: false, remark: None })
 }
 
-/// What to say of servers that run on other ports than would be chosen now.
+/// The remark about servers that run on other ports than would be chosen now.
 fn other_ports(name: &str, base: u16, wanted: Ports) -> Option<String> {
     (base != wanted.at(0)).then(|| {
         format!(
@@ -62,18 +62,18 @@ fn other_ports(name: &str, base: u16, wanted: Ports) -> Option<String> {
     })
 }
 
-/// Stops one topology; `false` if it was not there.
+/// Stops one topology; `false` if it was not running.
 pub(crate) fn stop(name: &str) -> Outcome<bool> {
     let _lock = OneAtATime::acquire()?;
     Running::load(name)?.map_or(Ok(false), |running| running.stop().map(|()| true))
 }
 
-/// Does it run?
+/// Whether it is running.
 pub(crate) fn runs(name: &str) -> Outcome<bool> {
     Ok(Running::load(name)?.is_some_and(|running| running.is_whole()))
 }
 
-/// Installs what these topologies lack, if this machine lets us: [`Topology::missing`] tells what
+/// Installs what these topologies lack, if this machine allows it; [`Topology::missing`] tells what
 /// is still missing.
 pub(crate) fn install(chosen: &[&Topology]) {
     install_missing(chosen.iter().flat_map(|topology| topology.programs()));
@@ -86,7 +86,7 @@ fn start_and_print(chosen: &[&'static Topology]) -> bool {
         let begun = std::time::Instant::now();
         match start(topology) {
             Ok(Started { url, already, remark }) => {
-                // A quorum's address has commas, which are harmless to a shell, but be safe.
+                // A quorum's URL has commas, which are harmless to a shell, but be safe.
                 println!("export {}='{url}'", topology.env);
                 let seconds = begun.elapsed().as_secs_f64();
                 if already {
@@ -122,7 +122,7 @@ fn stop_and_print(chosen: &[&'static Topology]) -> bool {
     all_well
 }
 
-/// Prints what runs. The result is "well" if nothing is broken: not running is fine.
+/// Prints the running topologies. True unless one is broken: one that is not running is fine.
 fn print_status(chosen: &[&'static Topology]) -> Outcome<bool> {
     let mut all_well = true;
     for topology in chosen {

@@ -1,10 +1,10 @@
-//! What was started, written down so that another run of this program can stop it.
+//! The record of what was started, so that another run of this program can stop it.
 //!
 //! One file per topology under `target/servers/`. It is written *before* and during the start, so
-//! that a start which is cut off halfway can be cleaned up too.
+//! that an interrupted start can be cleaned up too.
 //!
-//! It names the checkout that it belongs to. A `target` folder that was copied along with another
-//! checkout brings that one's files with it: they are not ours, and what they name is left alone.
+//! It names its checkout. A `target` folder copied along with another checkout contains that one's
+//! files: they are not ours, and the servers in them are left alone.
 
 use crate::{Outcome, workspace};
 use holdline_testkit::Process;
@@ -22,34 +22,34 @@ pub(crate) struct Running {
     pub(crate) root: PathBuf,
     /// The first of the private ports when it was started.
     pub(crate) base: u16,
-    /// The folder with all its data.
+    /// The folder with all of its data.
     pub(crate) dir: PathBuf,
     /// The address for tests.
     pub(crate) url: String,
     /// Its processes.
     pub(crate) processes: Vec<Process>,
-    /// Did it ever answer?
+    /// Whether it has ever answered.
     pub(crate) ready: bool,
 }
 
 impl Running {
-    /// Do all of its processes still run, after a complete start?
+    /// Whether all of its processes still run, after a complete start.
     pub(crate) fn is_whole(&self) -> bool {
         self.ready && self.processes.iter().all(Process::runs)
     }
 
-    /// Writes it down.
+    /// Writes the record.
     pub(crate) fn save(&self) -> Outcome<()> {
         let file = state_file(&self.name);
         fs::write(&file, self.to_text()).map_err(|e| cannot("write", &file, &e))
     }
 
-    /// What this checkout wrote down about a topology, if anything.
+    /// This checkout's record of a topology, if any.
     pub(crate) fn load(name: &str) -> Outcome<Option<Self>> {
         Ok(Self::read(name)?.filter(|running| running.root == workspace::root()))
     }
 
-    /// The checkout whose file is in the place of ours, if it is another.
+    /// The checkout whose record is in place of ours, if it is another one.
     pub(crate) fn other_checkout(name: &str) -> Outcome<Option<PathBuf>> {
         let root = Self::read(name)?.map(|running| running.root);
         Ok(root.filter(|root| *root != workspace::root()))
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Kills its processes, then removes its data and what was written down.
+    /// Kills its processes, then removes its data and its record.
     pub(crate) fn stop(self) -> Outcome<()> {
         for process in &self.processes {
             if !process.kill() {
@@ -114,8 +114,8 @@ impl Running {
     }
 }
 
-/// Held while servers are started or stopped, so that two runs cannot do it at the same time.
-/// The system frees it when this program ends, however it ends.
+/// Held while servers are started or stopped, so that no two runs do so at the same time. The
+/// system releases it when this program ends, however it ends.
 pub(crate) struct OneAtATime(File);
 
 impl OneAtATime {
@@ -137,7 +137,7 @@ impl Drop for OneAtATime {
     }
 }
 
-/// Below the checkout itself, because several may share one `CARGO_TARGET_DIR`.
+/// Below the checkout itself, because several checkouts may share one `CARGO_TARGET_DIR`.
 fn folder() -> PathBuf {
     workspace::root().join("target/servers")
 }
@@ -146,7 +146,7 @@ fn state_file(name: &str) -> PathBuf {
     folder().join(format!("{name}.state"))
 }
 
-/// A sentence about a file that something cannot be done with.
+/// The error for a failed operation on a file.
 pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
     format!("I cannot {what} {}: {error}.", path.display())
 }
@@ -171,7 +171,7 @@ mod tests {
         assert!(running.is_whole());
     }
 
-    /// Servers that a copied file names may be in use where it was copied from.
+    /// Servers in a copied record may be in use where it was copied from.
     #[test]
     fn what_another_checkout_started_is_not_ours() {
         let name = "of-a-test";
@@ -195,10 +195,10 @@ mod tests {
         assert!(!crate::servers::runs(name).unwrap());
         assert!(!crate::servers::stop(name).unwrap());
         assert!(process.runs() && folder_of_theirs.is_dir());
-        // A file from before checkouts were written down belongs to nobody.
+        // A record without a checkout belongs to none.
         fs::write(state_file(name), "dir /tmp/x\nurl u\n").unwrap();
         assert_eq!(Running::load(name).unwrap(), None);
-        // The same from here is ours.
+        // The same record from here is ours.
         theirs(workspace::root()).save().unwrap();
         assert_eq!(Running::other_checkout(name).unwrap(), None);
         assert!(Running::load(name).unwrap().unwrap().is_whole());

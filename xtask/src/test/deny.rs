@@ -1,5 +1,5 @@
-//! cargo-deny: which licences, crates and sources our dependencies may have, by `deny.toml`, and
-//! whether a weakness of one of them is known.
+//! cargo-deny: checks the licences, crates and sources of our dependencies, by `deny.toml`, and
+//! known vulnerabilities.
 
 use super::Run;
 use super::report::Verdict;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The version that CI installs.
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny, and installs it where it is missing.
+/// Runs cargo-deny, and installs it if it is missing.
 #[expect(clippy::unnecessary_wraps, reason = "it has the type that all steps have")]
 pub(super) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     let Some(program) = find() else { return Ok(install_first(run)) };
@@ -44,7 +44,7 @@ fn check(run: &Run<'_>, program: &std::path::Path) -> Verdict {
     run.command(program, &words(&["--disable-fetch", "advisories"]))
 }
 
-/// Where the project's own tools are installed.
+/// The folder of the project's own tools.
 fn tools() -> PathBuf {
     workspace::target().join("tools")
 }

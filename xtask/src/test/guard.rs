@@ -1,8 +1,8 @@
-//! Cleans up after `test`, whatever happens to it: Ctrl-C, a crash, even `kill -9`.
+//! Cleans up after `test`, however it ends: Ctrl-C, a crash, even `kill -9`.
 //!
-//! A second process of this program holds the reading end of a pipe. When the run ends, in any
-//! way, the system closes the pipe; the guard then kills the steps that run, with all that they
-//! started, and stops the servers. No signal handler could promise as much.
+//! A second process of this program holds the reading end of a pipe. When the run ends, in any way,
+//! the system closes the pipe; the guard then kills the running steps, with everything that they
+//! started, and stops the servers. No signal handler could guarantee that.
 
 use crate::Outcome;
 use crate::servers::{self, Process};
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 /// The hidden subcommand that the guard runs as.
 pub(crate) const VERB: &str = "guard-of-test";
 
-/// How often a step under a time limit is looked at.
+/// The poll interval of a step under a time limit.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The guard, seen from the run that it guards.
+/// The guard's handle in the run that it guards.
 pub(super) struct Guard {
     process: Child,
     pipe: Mutex<ChildStdin>,
@@ -33,7 +33,7 @@ impl Guard {
                 .arg(VERB)
                 .args(names)
                 .stdin(Stdio::piped())
-                // Its own group: Ctrl-C is for the run, and the guard must outlive it.
+                // In its own group: Ctrl-C is for the run, and the guard must outlive it.
                 .process_group(0)
                 .spawn()?;
             let pipe = process.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
@@ -48,7 +48,7 @@ impl Guard {
         command: &mut Command,
         deadline: Option<Instant>,
     ) -> std::io::Result<Option<ExitStatus>> {
-        // A group of its own, so that all of it can be killed, tests and all.
+        // In a group of its own, so that all of it can be killed, including tests.
         let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let process = Process::find(child.id().cast_signed());
         if let Some(process) = &process
@@ -81,7 +81,7 @@ impl Guard {
         writeln!(pipe, "{word} {process}")
     }
 
-    /// The run is over: lets the guard clean up, and waits for it.
+    /// Tells the guard that the run is over, lets it clean up, and waits for it.
     pub(super) fn finish(self) {
         let Self { mut process, pipe } = self;
         drop(pipe);
@@ -91,10 +91,10 @@ impl Guard {
     }
 }
 
-/// The guard's own life: `names` are the topologies to stop.
+/// The main function of the guard: `names` are the topologies to stop.
 pub(crate) fn main(names: &[&str]) -> bool {
     let mut steps = BTreeSet::new();
-    // A line that cannot be read means that the run is over, too.
+    // An unreadable line means that the run is over, too.
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_once(' ') {
             Some(("step", process)) => _ = steps.insert(process.to_owned()),

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use steps::{Step, Work};
 use tools::Tool;
 
-/// The most that the whole run may take in CI, so that one that hangs ends: three times of what it
-/// takes on a quiet machine of four cores. On one's own machine there is no limit.
+/// The time limit of the whole run in CI, so that a hanging one ends: three times its duration on a
+/// quiet machine with four cores. There is no limit on other machines.
 const CI_BUDGET: Duration = Duration::from_secs(80 * 60);
 
-/// Steps run side by side if each has so many processors: most tests wait most of the time.
+/// Steps run in parallel if each has this many processors: most tests wait most of the time.
 const CORES_OF_A_LANE: usize = 2;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
@@ -65,7 +65,7 @@ pub(crate) fn parts() -> impl Iterator<Item = (&'static str, &'static str)> {
     plans::PARTS.iter().map(|plan| (plan.name, plan.about))
 }
 
-/// The topologies that do not run yet: what runs already was started by the user, and stays.
+/// The topologies that are not running yet: those that are were started by the user, and stay.
 fn to_stop_at_the_end(needs: &[&'static str]) -> Outcome<Vec<&'static str>> {
     let mut names = Vec::new();
     for name in needs {
@@ -76,19 +76,19 @@ fn to_stop_at_the_end(needs: &[&'static str]) -> Outcome<Vec<&'static str>> {
     Ok(names)
 }
 
-/// Where tests note that they lack something (`holdline_testkit::missing`): one file for each run.
+/// The file in which tests note what they lack (`holdline_testkit::missing`): one for each run.
 fn missing_file() -> PathBuf {
     std::env::temp_dir().join(format!("holdline-missing-{}", std::process::id()))
 }
 
-/// What all steps have in common.
+/// The common state of all steps.
 struct Common {
     in_ci: bool,
     deadline: Option<Instant>,
     guard: Guard,
     /// Environment variables for the steps: the servers' addresses.
     variables: Vec<(&'static str, String)>,
-    /// Which tests were not run.
+    /// The tests that were not run.
     missing: PathBuf,
     report: Mutex<Report>,
 }
@@ -138,7 +138,7 @@ impl Common {
         if let Work::Beside(lanes) = step.work {
             return self.beside(lanes);
         }
-        // In CI nobody watches, and the table names the tests that failed by what they printed.
+        // In CI nobody watches, and the table names the failed tests by their output.
         if self.in_ci {
             return self.logged(step);
         }
@@ -148,8 +148,8 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs lanes of steps side by side, where there are processors enough for them. What a step
-    /// prints is shown when it has ended.
+    /// Runs lanes of steps in parallel, if there are enough processors. The output of a step is
+    /// shown when it has ended.
     fn beside(&self, lanes: &[&[Step]]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         if cores < CORES_OF_A_LANE * lanes.len() {
@@ -174,7 +174,7 @@ impl Common {
         {
             why.push_str(&report::failures(BufReader::new(text)));
         }
-        // One at a time prints.
+        // Steps print one at a time.
         let mut report = self.report();
         report::heading(step.name);
         if let Ok(mut text) = log.and_then(|log| File::open(log.path())) {
@@ -202,15 +202,15 @@ impl Common {
     }
 }
 
-/// A step under way.
+/// A step in progress.
 pub(crate) struct Run<'a> {
     common: &'a Common,
-    /// Where what it prints goes, if not to the terminal.
+    /// The file for its output, if that is not the terminal.
     log: Option<&'a File>,
 }
 
 impl Run<'_> {
-    /// Whether a tool that is missing is a failure.
+    /// Whether a missing tool is a failure.
     pub(crate) fn in_ci(&self) -> bool {
         self.common.in_ci
     }
@@ -243,7 +243,7 @@ impl Run<'_> {
             }
         }
         command.envs(variables.iter().map(|(name, url)| (*name, url)));
-        // In CI nobody takes notes: there a test that lacks something fails.
+        // In CI nothing is noted: there a test that lacks something fails.
         if !in_ci {
             command.env("HOLDLINE_TEST_MISSING", missing);
         }

@@ -1,20 +1,20 @@
-//! What `cargo xtask test` runs: the whole, the quick choice, and the parts, as tables.
+//! The plans of `cargo xtask test`, as tables: the whole, the quick choice, and the parts.
 
 use super::deny;
 use super::steps::Work::{Beside, Cargo, OtherTests, Own, Tests};
 use super::steps::{self, Step, Work};
 use super::tools::{self, Tool};
 
-/// A choice of steps, and what they need.
+/// A choice of steps, and their needs.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub(super) name: &'static str,
-    /// What it runs, for the help text.
+    /// Its description, for the help text.
     pub(super) about: &'static str,
     /// The topologies that are started for it (`cargo xtask servers --help` lists them).
     pub(super) needs: &'static [&'static str],
-    /// What it needs besides servers.
+    /// The tools that it needs.
     pub(super) tools: &'static [&'static [Tool]],
     pub(super) steps: &'static [Step],
 }
@@ -50,8 +50,8 @@ const SIMULATION: Step = step(
     Cargo(&["run", "--release", "--package", "holdline-sim", "--", "--seeds", "300"], &[]),
 );
 
-/// Everything that must pass, cheap and telling steps first. A store whose tests need a real server
-/// adds its topology here and to its part.
+/// Everything that must pass, cheap and informative steps first. A store whose tests need a real
+/// server adds its topology here and to its part.
 pub(super) const WHOLE: Plan = Plan {
     name: "",
     about: "everything",
@@ -84,7 +84,7 @@ pub(super) const WHOLE: Plan = Plan {
 };
 
 /// With the marks of features, which are a nightly feature of rustdoc. In a folder of its own,
-/// because some crates are built otherwise where nightly features are allowed.
+/// because some crates are built differently where nightly features are allowed.
 const DOCS_RS: &[&str] = &[
     "doc",
     "--no-deps",
@@ -100,9 +100,9 @@ const DOCS_RS: &[&str] = &[
 const NIGHTLY_DOCS: &[(&str, &str)] =
     &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
 
-/// The longest steps: lanes that run side by side, and take about as long. Most of these tests wait
-/// for most of their time, and leave the processors to what is compiled beside them. Tests that
-/// stand in no lane run afterwards.
+/// The longest steps: lanes that run in parallel, and take about as long. Most of these tests wait
+/// most of the time, and leave the processors to the compilation alongside. Tests without a lane
+/// run afterwards.
 const LANES: &[&[Step]] = &[
     &[
         step("conformance", Tests(&["--test", "conformance"])),
@@ -121,7 +121,7 @@ const LANES: &[&[Step]] = &[
     ],
 ];
 
-/// The tests that stand in no lane, beside what is compiled and looked up without servers.
+/// The tests without a lane, alongside steps that need no servers.
 const REST: &[&[Step]] = &[
     &[step("other tests", OtherTests)],
     &[
@@ -147,7 +147,7 @@ pub(super) fn has_a_lane(test: &str) -> bool {
     steps.into_iter().any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
 }
 
-/// What tells most in the least time, without a server.
+/// The most informative steps in the least time, without a server.
 pub(super) const QUICK: Plan = part(
     "--quick",
     "format, clippy, tidy, and the tests that need no server",
@@ -164,7 +164,7 @@ pub(super) const QUICK: Plan = part(
     ],
 );
 
-/// Not the two longest searches through all states, and not the scripts on a real server.
+/// Without the two longest exhaustive searches, and without the scripts on a real server.
 const QUICK_TESTS: &[&str] = &[
     "--lib",
     "--test",
@@ -417,7 +417,7 @@ mod tests {
         assert!(error.contains("no part \"moon\"") && error.contains("zookeeper"), "{error}");
     }
 
-    /// A chosen test that does not exist any more would be an empty step.
+    /// A named test that no longer exists would be an empty step.
     #[test]
     fn every_named_test_is_there() {
         let found = crate::workspace::test_targets().unwrap();

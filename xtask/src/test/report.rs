@@ -1,22 +1,22 @@
-//! What a run of the steps prints: headings, and the table at the end.
+//! The output of a run of the steps: headings, and the table at the end.
 
 use std::fmt::Write as _;
 use std::io::BufRead;
 use std::time::Duration;
 
-/// How a step went.
+/// The outcome of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Well.
+    /// It passed.
     Passed,
-    /// Not well, and why.
+    /// It failed, with the reason.
     Failed(String),
-    /// It could not be tried, and what to do about it. It never counts as passed.
+    /// It could not be run, with advice. It never counts as passed.
     NotRun(String),
 }
 
 impl Verdict {
-    /// The verdict where something is missing that the project can install, as these words say.
+    /// The verdict for a missing tool that the project can install, as `words` say.
     pub(crate) fn missing(words: String, in_ci: bool) -> Self {
         if in_ci { Verdict::Failed(words) } else { Verdict::NotRun(words) }
     }
@@ -31,11 +31,11 @@ pub(super) struct Report {
 /// The most tests that a failed step names: the table must stay readable.
 const NAMED: usize = 20;
 
-/// The most that is shown of what a test said when it failed.
+/// The most characters shown of a failed test's output.
 const SHOWN: usize = 300;
 
-/// The tests that failed by what a step has printed, each with the first of its words, so that the
-/// table alone says what to look into.
+/// The tests that failed according to a step's output, each with its first words, so that the table
+/// alone tells what to look into.
 pub(super) fn failures(printed: impl BufRead) -> String {
     let mut text = String::new();
     let mut lines = printed.split(b'\n').map_while(Result::ok);
@@ -51,7 +51,7 @@ pub(super) fn failures(printed: impl BufRead) -> String {
             continue;
         }
         let said = lines.by_ref().map(|line| String::from_utf8_lossy(&line).trim().to_owned());
-        // The panic's place, and its first line of words.
+        // The panic's location, and the first line of its message.
         let said: Vec<_> = said.filter(|line| !line.is_empty()).take(2).collect();
         let said: String = said.join(" ").chars().take(SHOWN).collect();
         let _ = write!(text, "\n    {}: {said}", name.trim_end_matches(" stdout"));
@@ -68,7 +68,7 @@ pub(super) fn heading(name: &str) {
 }
 
 impl Report {
-    /// Adds a row, and says how the step went.
+    /// Adds a row, and prints the outcome of the step.
     pub(super) fn add(&mut self, name: &str, took: Duration, verdict: Verdict) {
         self.rows.push((name.to_owned(), took, verdict));
         if let Some(row) = self.rows.last() {
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// Prints the table with the time that all took by the clock; `true` if nothing failed.
+    /// Prints the table with the total elapsed time; `true` if nothing failed.
     pub(super) fn print(&self, all: Duration) -> bool {
         print!("{}", self.text(all));
         self.count(|verdict| matches!(verdict, Verdict::Failed(_))) == 0

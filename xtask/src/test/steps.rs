@@ -1,15 +1,15 @@
-//! A step of `cargo xtask test`, and the few that are more than a cargo command.
+//! The steps of `cargo xtask test`, and the few that are more than a cargo command.
 
 use super::report::Verdict;
 use super::{Run, plans};
 use crate::{Outcome, tidy, workspace};
 use std::num::NonZero;
 
-/// The features of the library that are stores. Each is built alone, as a user would have it.
+/// The library's features that are stores. Each is built alone, as a user would.
 const STORES: &[&str] =
     &["memory", "sqlite", "redis", "quorum", "etcd", "zookeeper", "postgres", "mysql"];
 
-/// The crates beneath the library that talk to servers. Each is built alone as well, without TLS.
+/// The client crates below the library. Each is built alone as well, without TLS.
 const CLIENTS: &[&str] = &[
     "holdline-base",
     "holdline-etcd-client",
@@ -20,7 +20,7 @@ const CLIENTS: &[&str] = &[
 /// One row of the final table.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    /// What the headings and the summary call it.
+    /// Its name in headings and in the summary.
     pub(super) name: &'static str,
     pub(super) work: Work,
 }
@@ -29,14 +29,14 @@ pub(super) struct Step {
 pub(super) enum Work {
     /// A cargo command, and environment variables for it.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// Tests: what to choose from all of the workspace. One choice of features for all of them,
-    /// so that a part uses what the whole has built.
+    /// Tests: a choice from the whole workspace. All use the same features, so that a part uses
+    /// what the whole has built.
     Tests(&'static [&'static str]),
-    /// All tests that are in none of the lanes of the whole.
+    /// All tests without a lane in the whole.
     OtherTests,
     /// A part of this program.
     Own(fn(&Run<'_>) -> Outcome<Verdict>),
-    /// Lanes of steps, which run side by side; the steps of a lane one after another.
+    /// Lanes of steps, which run in parallel; the steps of a lane run one after another.
     Beside(&'static [&'static [Step]]),
 }
 
@@ -55,8 +55,8 @@ pub(super) fn run(step: &Step, run: &Run<'_>) -> Verdict {
 
 const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fast"];
 
-/// How many tests of a binary run at once: some on a small machine too, since most of them wait
-/// most of the time; no more than some on a large one, since most start servers of their own.
+/// How many tests of a binary run concurrently: several even on a small machine, since most of them
+/// wait most of the time; a bounded number on a large one, since most start their own servers.
 fn threads() -> String {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     cores.clamp(4, 8).to_string()
@@ -80,7 +80,7 @@ pub(super) fn tidy_step(_run: &Run<'_>) -> Outcome<Verdict> {
     })
 }
 
-/// The kernel must build by itself, without the standard library and without anything else.
+/// The kernel must build alone, without the standard library and without any dependency.
 pub(super) fn kernel_purity(run: &Run<'_>) -> Outcome<Verdict> {
     let verdict = run.cargo(&["build", "--package", "holdline-kernel"], &[]);
     if verdict != Verdict::Passed {

@@ -1,32 +1,32 @@
-//! Tools of others that steps need: they are installed where that is possible. Among them are the
-//! languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
+//! External tools that steps need; they are installed if possible. Among them are the languages of
+//! the clients that the tests share locks with (`crates/holdline/tests/peers`).
 
 use super::report::Verdict;
 use crate::servers;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-/// A tool of another language, or in one.
+/// A tool of another language, or written in one.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
-    /// This command succeeds where it is.
+    /// A command that succeeds if the tool is installed.
     pub(crate) proof: &'static [&'static str],
     /// Debian's and Ubuntu's package.
     pub(crate) package: &'static str,
 }
 
-/// What is needed to make virtual environments of Python.
+/// Creates virtual environments of Python.
 pub(crate) const PYTHON: Tool = Tool {
     name: "python3 with venv",
     proof: &["python3", "-c", "import ensurepip, venv"],
     package: "python3-venv",
 };
 
-/// What asks etcd's servers behind our back.
+/// Queries etcd's servers directly.
 pub(super) const ETCDCTL: &[Tool] =
     &[Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" }];
 
-/// What makes MariaDB's server a node of a cluster.
+/// Makes MariaDB's server a node of a cluster.
 pub(super) const GALERA: &[Tool] = &[Tool {
     name: "galera-4",
     proof: &["test", "-e", "/usr/lib/galera/libgalera_smm.so"],
@@ -69,7 +69,7 @@ impl Tool {
     }
 }
 
-/// Looks for all of these, and installs missing ones if that is possible.
+/// Looks for all of these tools, and installs missing ones if possible.
 pub(crate) fn look(tools: &[&[Tool]], in_ci: bool) -> Verdict {
     let tools = || tools.iter().copied().flatten();
     let missing = || tools().filter(|tool| !tool.is_here()).collect::<Vec<_>>();

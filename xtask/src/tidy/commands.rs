@@ -1,7 +1,7 @@
-//! The `cargo` commands in documents are there: subcommands of xtask, packages, targets, features.
+//! Checks that the `cargo` commands in documents exist: subcommands of xtask, packages, targets,
+//! features.
 //!
-//! Only what is in code is read, up to `--` and to what the shell makes of the rest. A word with
-//! capital letters stands for another.
+//! Only code is read, up to `--` and to shell syntax. A word in capital letters is a placeholder.
 
 use super::Finding;
 use super::links::is_document;
@@ -14,12 +14,12 @@ const SUBCOMMANDS: &[&str] = &[
     "login", "metadata", "owner", "package", "publish", "run", "test", "tree", "update", "yank",
 ];
 
-/// What commands may name.
+/// The names that commands may use.
 pub(super) struct Known {
     packages: BTreeMap<String, Package>,
-    /// The package that is meant where none is named.
+    /// The default package.
     default: String,
-    /// The subcommands of xtask, each with the names that it takes; none if it takes any.
+    /// The subcommands of xtask, each with the names that it takes; `None` if it takes any.
     xtask: BTreeMap<&'static str, Option<BTreeSet<String>>>,
 }
 
@@ -33,7 +33,7 @@ struct Package {
 }
 
 impl Known {
-    /// What this workspace has.
+    /// The names in this workspace.
     pub(super) fn here() -> Outcome<Self> {
         let names = |names: Vec<&str>| Some(names.into_iter().map(str::to_owned).collect());
         let parts = |parts: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
@@ -55,7 +55,7 @@ impl Known {
         })
     }
 
-    /// What is wrong with a command, from behind the word `cargo`.
+    /// The errors in a command, given the words after `cargo`.
     fn complaints(&self, words: &[&str]) -> Vec<String> {
         let Some((verb, rest)) = words.split_first() else { return Vec::new() };
         match *verb {
@@ -140,7 +140,7 @@ impl Package {
     }
 }
 
-/// Checks the commands of all documents.
+/// Checks the commands in all documents.
 pub(super) fn check(texts: &BTreeMap<String, String>, known: &Known, findings: &mut Vec<Finding>) {
     for (path, text) in texts.iter().filter(|(path, _)| is_document(path)) {
         for (line, code) in code(text) {
@@ -152,8 +152,7 @@ pub(super) fn check(texts: &BTreeMap<String, String>, known: &Known, findings: &
     }
 }
 
-/// The code of a document: the lines of blocks, and what stands between backticks; with the numbers
-/// of their lines.
+/// The code of a document: the lines of blocks, and text between backticks; with line numbers.
 fn code(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_block = false;
@@ -169,7 +168,7 @@ fn code(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The words of each cargo command in a line of code, from behind `cargo`.
+/// The words of each cargo command in a line of code, after `cargo`.
 fn commands(line: &str) -> Vec<Vec<&str>> {
     let line = line.split_once(" #").map_or(line, |(before, _)| before);
     let parts = line.split(['|', ';', '&', '(', ')', '"', '>']);
@@ -185,7 +184,7 @@ fn commands(line: &str) -> Vec<Vec<&str>> {
     found.collect()
 }
 
-/// Whether a word stands for others.
+/// Whether a word is a placeholder.
 fn is_placeholder(word: &str) -> bool {
     word.contains(|c: char| c.is_uppercase() || "[<.…$".contains(c))
 }
@@ -208,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The sentences about a document.
+    /// The findings about a document.
     fn about(text: &str) -> Vec<String> {
         let texts = BTreeMap::from([("a.md".to_owned(), text.to_owned())]);
         let mut findings = Vec::new();

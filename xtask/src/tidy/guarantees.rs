@@ -1,4 +1,4 @@
-//! GUARANTEES.md and the code must speak of the same promises.
+//! Checks that GUARANTEES.md and the code name the same promises.
 //!
 //! A line that begins with `**G12**`, after any list, table or heading mark, makes the promise.
 //! Tests and sources cite it as `G12`.
@@ -7,11 +7,11 @@ use super::Finding;
 use super::source::{Source, is_name};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The page.
+/// The page of promises.
 pub(super) const FILE: &str = "GUARANTEES.md";
 
 /// Every promise is made once and cited, and only promises are cited. This program's own tests
-/// make up numbers, so it is left out.
+/// invent numbers, so it is excluded.
 pub(super) fn check(page: &str, sources: &[Source], findings: &mut Vec<Finding>) {
     let mut promised: BTreeMap<u32, usize> = BTreeMap::new();
     for (number, line) in (1..).zip(page.lines()) {
@@ -48,7 +48,7 @@ fn promise(line: &str) -> Option<u32> {
     number.parse().ok()
 }
 
-/// All promises that a line names.
+/// All promises cited in a line.
 fn citations(line: &str) -> Vec<u32> {
     let starts = line.match_indices('G').filter(|(at, _)| !line[..*at].ends_with(is_name));
     starts

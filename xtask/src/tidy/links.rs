@@ -1,20 +1,20 @@
-//! Links between documents lead somewhere: in the repository, and for the guides also in the
-//! documentation of the library, of which they are pages.
+//! Checks that links between documents lead somewhere: in the repository and, for the guides, also
+//! in the library's documentation, whose pages they are.
 
 use super::Finding;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The pages that the documentation has, too.
+/// The folder of the pages that are also in the documentation.
 const GUIDES: &str = "docs/guides/";
 
-/// Where links of the guides lead in the documentation.
+/// The file with the targets of the guides' links in the documentation.
 const THERE: &str = "crates/holdline/src/guides/links.md";
 
-/// The module that names the pages.
+/// The module that lists the pages.
 pub(super) const MODULE: &str = "crates/holdline/src/guides.rs";
 
-/// What is no page is looked at in the repository.
+/// The address in the repository of a file that is no page.
 const REPOSITORY: &str = "https://github.com/holdline/holdline/blob/main/";
 
 /// A link to a file, or to a heading.
@@ -26,8 +26,8 @@ struct Link {
     label: Option<String>,
 }
 
-/// Checks the links of all documents; `texts` has those, and the module of the guides, by their
-/// paths.
+/// Checks the links of all documents. `texts` has the documents, and the module of the guides, by
+/// path.
 pub(super) fn check(
     paths: &[String],
     texts: &BTreeMap<String, String>,
@@ -94,7 +94,7 @@ pub(super) fn is_document(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|end| end == "md")
 }
 
-/// All links of a text, but for those in code.
+/// All links of a text, except those in code.
 fn links(text: &str) -> Vec<Link> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -120,7 +120,7 @@ fn links(text: &str) -> Vec<Link> {
     found
 }
 
-/// A path that is named in a file, from the root.
+/// The path, from the root, that a file refers to.
 fn beside(path: &str, named: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
@@ -134,7 +134,7 @@ fn beside(path: &str, named: &str) -> String {
     parts.join("/")
 }
 
-/// Whether there is such a file or folder.
+/// Whether a file or folder exists.
 fn is_there(target: &str, paths: &[String]) -> bool {
     let folder = format!("{target}/");
     paths.iter().any(|path| path == target || path.starts_with(&folder))
@@ -146,14 +146,14 @@ fn has_heading(text: Option<&String>, anchor: &str) -> bool {
     headings.any(|line| line.starts_with('#') && self::anchor(line) == anchor)
 }
 
-/// The anchor of a heading, as GitHub and rustdoc make it.
+/// The anchor of a heading, as GitHub and rustdoc generate it.
 fn anchor(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Where a link leads from a page of the documentation.
+/// The target of a link from a page of the documentation.
 fn in_the_documentation(target: &str, heading: &str) -> String {
     let heading = if heading.is_empty() { String::new() } else { format!("#{heading}") };
     match target.strip_prefix(GUIDES).and_then(|name| name.strip_suffix(".md")) {
@@ -166,7 +166,7 @@ fn in_the_documentation(target: &str, heading: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The sentences about a tree of these files.
+    /// The findings about a tree of these files.
     fn about(files: &[(&str, &str)]) -> Vec<String> {
         let texts: BTreeMap<String, String> =
             files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();

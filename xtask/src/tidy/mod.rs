@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of the project that a program can check.
+//! `cargo xtask tidy`: checks the rules of the project that a program can check.
 //!
-//! Most rules read text, line by line, with comments and strings taken out. That is less than a
-//! compiler knows, but it is quick, it has no dependencies, and its findings are easy to explain.
+//! Most rules read text, line by line, without comments and strings. That is less than a compiler
+//! knows, but it is quick, has no dependencies, and its findings are easy to explain.
 
 mod commands;
 mod guarantees;
@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Words that no file may hold, in any case of letters.
+/// Words that no file may contain, in any letter case.
 const FORBIDDEN: &[&str] = &[];
 
 /// The folders whose Rust files are read.
 const FOLDERS: &[&str] = &["crates/", "testing/", "examples/", "xtask/"];
 
-/// Something that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -50,7 +50,7 @@ pub(crate) fn main() -> Outcome<bool> {
     Ok(print_findings()? == 0)
 }
 
-/// Checks everything, prints what it finds, and returns how much that was.
+/// Checks everything, prints the findings, and returns their number.
 pub(crate) fn print_findings() -> Outcome<usize> {
     let root = workspace::root();
     let paths = paths(&root)?;
@@ -81,7 +81,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
 /// The table of the stores that go through the conformance suite.
 const SUITE: &str = "crates/holdline/tests/conformance/stores.rs";
 
-/// Every server that can be started is one of a row of the suite's table.
+/// Checks that every server that can be started has a row in the suite's table.
 fn outside_the_suite(sources: &[Source]) -> Vec<Finding> {
     let Some(table) = sources.iter().find(|source| source.path == SUITE) else { return Vec::new() };
     let named = |env: &str| table.lines.iter().any(|line| line.contains(&format!("\"{env}\"")));
@@ -90,7 +90,7 @@ fn outside_the_suite(sources: &[Source]) -> Vec<Finding> {
     absent.map(|topology| Finding::new(SUITE, 1, sentence(topology.env))).collect()
 }
 
-/// What the rules about documents read, by path.
+/// The files that the rules about documents read, by path.
 fn documents(root: &Path, paths: &[String]) -> BTreeMap<String, String> {
     let is_read = |path: &&String| links::is_document(path) || *path == links::MODULE;
     let read = |path: &String| Some((path.clone(), std::fs::read_to_string(root.join(path)).ok()?));
@@ -142,7 +142,7 @@ fn forbidden_words(root: &Path, paths: &[String], words: &[&str]) -> Vec<Finding
         return findings;
     }
     for path in paths {
-        // What is not text has no words.
+        // A file that is not text has no words.
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
             findings.extend(forbidden_in(path, &text, words));
         }

@@ -1,4 +1,4 @@
-//! What the documentation must promise: what happens when a future is dropped.
+//! Checks that the documentation says what happens when a future is dropped.
 
 use super::Finding;
 use super::source::Source;
@@ -25,7 +25,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The comment above a line (from 0), whatever attributes stand between.
+/// The comment above a line (from 0), skipping attributes in between.
 fn documentation(source: &Source, line: usize) -> String {
     let mut first = line;
     // An item before it ends with a brace or a semicolon; its own attributes end with `]`.

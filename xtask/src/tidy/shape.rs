@@ -1,4 +1,4 @@
-//! The shape of files: what a reader can take in at a glance.
+//! The shape of files: short enough to take in at a glance.
 
 use super::Finding;
 use super::source::Source;
@@ -8,7 +8,7 @@ const FILE_LINES: usize = 600;
 const TEST_FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
-/// Lines, files and functions are short, and every file says why it is there.
+/// Lines, files and functions are short, and every file states its purpose.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     let path = &source.path;
     for (number, line) in (1..).zip(&source.lines) {
@@ -47,8 +47,8 @@ fn has_module_doc(source: &Source) -> bool {
     source.lines.iter().find(|line| !skipped(line)).is_some_and(|line| line.starts_with("//!"))
 }
 
-/// Every function's first line (from 1) and length. rustfmt ends a function with a brace that
-/// stands as far in as its first line; where that is not so, the function is passed over.
+/// Every function's first line (from 1) and length. rustfmt ends a function with a brace at the
+/// indentation of its first line; functions where that is not so are skipped.
 fn functions(source: &Source) -> Vec<(usize, usize)> {
     let code = &source.code;
     let mut found = Vec::new();

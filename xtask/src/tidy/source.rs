@@ -1,14 +1,14 @@
-//! A Rust file, and a copy of it without comments and without what strings say.
+//! A Rust file, and a copy of it without comments and the contents of strings.
 
-/// A file as the rules see it.
+/// A source file, prepared for the rules.
 pub(super) struct Source {
     /// Its path from the root, with `/`.
     pub(super) path: String,
     /// Its lines.
     pub(super) lines: Vec<String>,
-    /// The same lines, with spaces in place of comments and of the insides of strings.
+    /// The same lines, with spaces in place of comments and the contents of strings.
     pub(super) code: Vec<String>,
-    /// The line (from 0) where the tests at the end begin, or the number of lines.
+    /// The line (from 0) where the final test module begins, or the number of lines.
     pub(super) tests_from: usize,
 }
 
@@ -21,7 +21,7 @@ impl Source {
         Self { path: path.to_owned(), lines, code, tests_from }
     }
 
-    /// Is the whole file made of tests?
+    /// Whether the whole file consists of tests.
     pub(super) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "tests.rs")
     }
@@ -52,7 +52,7 @@ fn tests_from(code: &[String]) -> usize {
     if is_module && closed == Some(end) { begin } else { code.len() }
 }
 
-/// Replaces comments, the insides of strings and characters by spaces; lines stay lines.
+/// Replaces comments, and the contents of strings and characters, by spaces; keeps line breaks.
 pub(super) fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -80,12 +80,12 @@ pub(super) fn without_comments(text: &str) -> String {
     out
 }
 
-/// May this be part of a name?
+/// Whether this may be part of a name.
 pub(super) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Where `word` stands in `line` with no name running into it, first place only.
+/// The first position of `word` in `line` as a whole name.
 pub(super) fn find_word(line: &str, word: &str) -> Option<usize> {
     let starts_with_name = word.starts_with(is_name);
     let ends_with_name = word.ends_with(is_name);
@@ -96,7 +96,7 @@ pub(super) fn find_word(line: &str, word: &str) -> Option<usize> {
     })
 }
 
-/// The length of a block comment, which may hold others.
+/// The length of a block comment, which may be nested.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;

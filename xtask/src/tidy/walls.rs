@@ -1,11 +1,11 @@
-//! The walls between the parts of the code: which may use which.
+//! The walls between parts of the code: which part may use which.
 //!
-//! ARCHITECTURE.md says why they stand. Tests at the end of a file may look over them.
+//! ARCHITECTURE.md gives the reasons. Tests at the end of a file are exempt.
 
 use super::Finding;
 use super::source::{Source, find_word, is_name};
 
-/// Files in `stores/`, or in the folder of a kind, that help several stores and so may be named
+/// Files in `stores/`, or in the folder of a kind, that support several stores and so may be named
 /// by all of them.
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
@@ -29,10 +29,10 @@ const SHARED_BY_STORES: &[&str] = &[
     "waiters",
 ];
 
-/// The folders of `stores/` that hold a store in each file or folder: one for each kind.
+/// The folders of `stores/` with one store per file or folder: one for each kind.
 const KINDS: &[&str] = &["queue", "ephemeral"];
 
-/// Locks that are a single key of Redis use that store's connection and notices, and it opens them.
+/// Single-key locks of Redis use that store's connection and notices, and that store opens them.
 const MAY_NAME: &[(&str, &str)] = &[("single_key", "redis"), ("redis", "single_key")];
 
 /// The library's sources.
@@ -45,10 +45,10 @@ const CLIENTS: &[&str] =
 
 /// Words that files in one part of the code may not use.
 struct Wall {
-    /// Does it stand around this file?
+    /// Whether it applies to this file.
     around: fn(&Source) -> bool,
     words: &'static [&'static str],
-    /// What follows "X: ".
+    /// The text after "X: ".
     why: &'static str,
 }
 
@@ -135,7 +135,7 @@ impl Walls {
         Self { stores }
     }
 
-    /// Looks for words that reach over a wall.
+    /// Looks for words that violate a wall.
     pub(super) fn check(&self, source: &Source, findings: &mut Vec<Finding>) {
         for wall in WALLS.iter().filter(|wall| (wall.around)(source)) {
             for (number, line) in source.code_before_tests() {
@@ -195,7 +195,7 @@ fn store_of(source: &Source) -> Option<String> {
     (!SHARED_BY_STORES.contains(&name)).then(|| name.to_owned())
 }
 
-/// The kind of the stores in whose folder a file is; its path is that below `stores/`.
+/// The kind of the stores in whose folder a file is; its path is relative to `stores/`.
 fn kind_of(file: &str) -> Option<&'static str> {
     let first = file.split('/').next()?;
     KINDS.iter().copied().find(|kind| *kind == first)
@@ -240,7 +240,7 @@ mod tests {
         findings.iter().map(Finding::to_string).collect()
     }
 
-    /// The file is found fault with, once, on its first line.
+    /// Asserts that the file has one finding, on its first line.
     fn bad(path: &str, text: &str) {
         let findings = found(path, text);
         assert_eq!(findings.len(), 1, "{path}: {text}: {findings:?}");

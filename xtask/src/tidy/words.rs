@@ -1,13 +1,13 @@
-//! Names are the field's standard terms: words that are not used as names.
+//! Checks that names are the field's standard terms: lists words that are not used as names.
 //!
-//! A private metaphor costs every newcomer a look into a dictionary that does not exist. Only names
-//! in code are looked at; what is a metaphor in prose, a program cannot tell. In comments, a
-//! sentence has a noun as its subject, and not *who* or *whoever*.
+//! A private metaphor sends every newcomer to a dictionary that does not exist. Only names in code
+//! are checked; a program cannot recognize a metaphor in prose. In comments, a sentence has a noun
+//! as its subject, and not *who* or *whoever*.
 
 use super::Finding;
 use super::source::Source;
 
-/// A word that is not part of a name, and what is said instead.
+/// A word that is not part of a name, and the terms to use instead.
 const WORDS: &[(&str, &str)] = &[
     ("beacon", "liveness lock"),
     ("bury", "remove"),
@@ -37,7 +37,7 @@ const WORDS: &[(&str, &str)] = &[
     ("wrecks", "stale locks"),
 ];
 
-/// Looks at the names in code, part by part: `find_house` and `HouseKeeper` have two each.
+/// Checks the names in code, part by part: `find_house` and `HouseKeeper` have two each.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     for (number, line) in (1..).zip(&source.code) {
         for (word, instead) in words_of(line) {
@@ -49,7 +49,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Looks at the sentences in comments.
+/// Checks the sentences in comments.
 pub(super) fn check_comments(source: &Source, findings: &mut Vec<Finding>) {
     for (number, line) in (1..).zip(&source.lines) {
         let Some((_, comment)) = line.split_once("//") else { continue };

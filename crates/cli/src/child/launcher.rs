@@ -1,6 +1,6 @@
-//! The launcher: it makes the command die with the program, even by `kill -9`. On Linux the kernel
+//! The launcher: makes the command die with the program, even by `kill -9`. On Linux the kernel
 //! does that, if the child requests it between fork and exec. Code that runs there must be
-//! `unsafe`, so the child is first this program once more: it makes the request, checks that its
+//! `unsafe`, so the child first runs this program again: it makes the request, checks that its
 //! parent is still alive, and executes the command. It runs before anything else in `main`, and
 //! costs one exec.
 
@@ -52,9 +52,9 @@ fn die_with_parent() {
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent() {}
 
-/// The command to spawn, whose file is known: by way of a launcher on systems that need one.
+/// The command to spawn, given its file: through a launcher on systems that need one.
 pub(crate) fn command(file: &Path, argv: &[OsString], json: bool) -> Command {
-    // By /proc the running program is found, even after it was replaced on disk.
+    // /proc finds the running program even after it was replaced on disk.
     let own = Path::new("/proc/self/exe");
     let mut command;
     if cfg!(target_os = "linux") && own.exists() {

@@ -1,5 +1,5 @@
-//! The look-up of the command: whether it can run at all, and which file it is, before a lock is
-//! taken.
+//! The look-up of the command, before a lock is taken: whether it can run at all, and which file it
+//! is.
 
 use crate::exit::{Exit, Failure};
 use rustix::fs::{Access, access};

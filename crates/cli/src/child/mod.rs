@@ -32,14 +32,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The time limit for processes to end after KILL.
 const DYING: Duration = Duration::from_secs(5);
 
-/// What becomes of the command when the lock is lost.
+/// The fate of the command when the lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
     /// TERM, the grace time, then KILL for all its processes
     Kill,
     /// TERM, then wait for it as long as it takes (others may hold the lock meanwhile)
     Term,
-    /// Say so, and let it run
+    /// Report it, and let the command run
     Continue,
 }
 
@@ -102,7 +102,7 @@ impl Running {
         Ok(Running { child, pid, grouped, descendants })
     }
 
-    /// Waits for its end, passes signals on, and stops it when the lock is lost.
+    /// Waits for its end, forwards signals, and stops it when the lock is lost.
     pub(crate) async fn supervise(
         mut self,
         hold: &HeldLock,
@@ -112,8 +112,8 @@ impl Running {
     ) -> Result<Ended, Failure> {
         let mut lost = false;
         loop {
-            // Looked at before anything else: we may have been stopped for longer than the lease.
-            // Signals come first and words afterwards, here and everywhere.
+            // Checked first: we may have been stopped for longer than the lease. Here and
+            // everywhere, signals come before messages.
             if !lost && !hold.is_valid() {
                 lost = true;
                 match policy.on_loss {
@@ -141,7 +141,7 @@ impl Running {
         }
     }
 
-    /// Reports the loss and its cause, while the command goes on.
+    /// Reports the loss and its cause, while the command continues.
     async fn tell_loss(&self, hold: &HeldLock, policy: Policy, printer: Printer) {
         let what = match policy.on_loss {
             OnLoss::Kill | OnLoss::Term => "the command was sent TERM",
@@ -153,7 +153,7 @@ impl Running {
         printer.say(Level::Always, "lost", &message, fields);
     }
 
-    /// Passes a signal on, unless the terminal sent it to the command as well.
+    /// Forwards a signal, unless the terminal has sent it to the command as well.
     fn forward(&self, signal: Signal) {
         let from_terminal = [Signal::INT, Signal::QUIT, Signal::CONT, Signal::WINCH];
         if !self.grouped && from_terminal.contains(&signal) {
@@ -166,7 +166,7 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the command: to its group, if it has one. There may be no process left.
+    /// Sends a signal to the command, or to its group if it has one. There may be no process left.
     fn send(&self, signal: Signal) {
         if self.grouped {
             let _ = kill_process_group(self.pid, signal);
@@ -181,7 +181,7 @@ impl Running {
         let below = self.descendants.alive();
         if self.grouped {
             self.send(Signal::TERM);
-            // A nested run in a group of its own passes the signal on itself.
+            // A nested run in a group of its own forwards the signal itself.
             below.adopted_outside(self.pid).signal(Signal::TERM);
         } else {
             below.signal(Signal::TERM);

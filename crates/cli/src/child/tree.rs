@@ -1,9 +1,9 @@
-//! The process tree below a command, also processes that left its process group or its session.
+//! The process tree below a command, including processes that left its process group or session.
 //!
 //! A nested `holdline run` gives its own command a group; a daemon starts a session, and its parent
 //! ends. To keep them below us, the program is a *subreaper* while a command runs: processes that
 //! lose their parent become its children instead of those of process 1. This needs Linux and
-//! `/proc`; elsewhere the process group must do.
+//! `/proc`; elsewhere the process group must suffice.
 
 use crate::exit::{Exit, Failure};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ struct ProcessKey {
     parent: i32,
     group: i32,
     start: u64,
-    /// Whether it has ended, and was not yet waited for by its parent.
+    /// Whether it has ended, and its parent has not waited for it yet.
     ended: bool,
 }
 
@@ -33,10 +33,11 @@ struct ProcessKey {
 #[derive(Debug, Default)]
 pub(crate) struct Tree(Vec<ProcessKey>);
 
-/// The processes below this one, but for those that existed before the command.
+/// The processes below this one, except those that existed before the command.
 #[derive(Debug)]
 pub(crate) struct Descendants {
-    /// Earlier children, not the command's: of a shell that executed us by `exec`, for example.
+    /// Earlier children that are not the command's: for example, those of a shell that replaced
+    /// itself with this program by `exec`.
     before: Vec<ProcessKey>,
     ends: unix::Signal,
     /// Whether a child has ended since the last check.
@@ -49,7 +50,7 @@ impl Descendants {
     pub(crate) fn adopt() -> Result<Self, Failure> {
         #[cfg(target_os = "linux")]
         {
-            // It fails on no Linux in use, and without it the rest still works.
+            // It does not fail on any Linux in use, and the rest works without it.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
         let ends = unix::signal(SignalKind::child()).map_err(|error| {
@@ -138,8 +139,8 @@ impl Tree {
     }
 }
 
-/// The children of this process. Nearly always there are none, which the kernel says at once: to
-/// find them, the processes of the whole system are looked through.
+/// The children of this process. Nearly always there are none, and the kernel says so at once. To
+/// find some, all processes of the system are scanned.
 fn children() -> impl Iterator<Item = ProcessKey> {
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let none = matches!(waitid(WaitId::All, any), Err(Errno::CHILD));
@@ -157,7 +158,7 @@ fn all() -> Vec<ProcessKey> {
 
 fn read_process(pid: i32) -> Option<ProcessKey> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses, and may contain some.
+    // The name is in parentheses, and may contain parentheses itself.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");

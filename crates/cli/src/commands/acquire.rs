@@ -1,4 +1,4 @@
-//! `holdline acquire`: a lock for a part of a script.
+//! `holdline acquire`: holds a lock for a part of a script.
 
 use crate::background::{self, Owner};
 use crate::context::Session;
@@ -8,7 +8,7 @@ use crate::{duration, lock_kind::LockKind};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// The default limit of an outage during the wait, as of `run`.
+/// The default limit of an outage during the wait, as for `run`.
 const OUTAGE: Duration = Duration::from_secs(600);
 
 /// Examples for the long help.
@@ -31,7 +31,7 @@ pub(crate) struct Acquire {
     /// The lock's name: 1 to 512 bytes, without control characters
     name: String,
 
-    /// Another lock to hold with it: all or none. May be given several times
+    /// Another lock to hold with it: all or none. Can be repeated
     #[arg(help_heading = "Kind of lock",
           long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
@@ -45,12 +45,12 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     lease: LeaseArgs,
 
-    /// The process whose end releases the lock [default: the one that calls this]
+    /// The process whose end releases the lock [default: the calling process]
     #[arg(help_heading = "Owner", long, value_name = "PID")]
     owner: Option<i32>,
 
-    /// Let the lock outlive its caller, until it is released or this time is over; then nothing
-    /// more is said
+    /// Let the lock outlive its caller, until it is released or this time is over; no further
+    /// message is printed
     #[arg(help_heading = "Owner",
           long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
     detach: Option<Duration>,
@@ -60,12 +60,12 @@ pub(crate) struct Acquire {
     on_loss: OnLoss,
 }
 
-/// What becomes of the owner when the lock is lost.
+/// The fate of the owner when the lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
-    /// Send it TERM, which ends a script but no interactive shell
+    /// Send it TERM, which ends a script but not an interactive shell
     Term,
-    /// Say so, and no more
+    /// Report it, and do nothing else
     Continue,
 }
 

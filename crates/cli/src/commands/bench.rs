@@ -1,4 +1,4 @@
-//! `holdline bench`: experiments with stores and ways to wait.
+//! `holdline bench`: experiments with stores and ways of waiting.
 
 use crate::child;
 use crate::context::Session;
@@ -49,7 +49,7 @@ Examples:
   holdline bench redis etcd zookeeper --scenario crash --lease 5s
 ";
 
-/// Measure stores and ways to wait beside each other, on this machine
+/// Compare stores and ways of waiting on this machine
 #[derive(Args, Debug)]
 #[command(long_about = format!("Measure stores and ways to wait beside each other\n\n{ABOUT}"))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{}", presets()))]
@@ -58,13 +58,13 @@ pub(crate) struct Bench {
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
 
-    /// A known experiment, with stores and loads of its own (see below)
+    /// A predefined experiment, with stores and loads of its own (see below)
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()),
           conflicts_with_all = ["stores", "scenario", "mode", "clients", "processes", "names",
                                 "hold", "delay", "rate", "lease", "quick"])]
     preset: Option<String>,
 
-    /// Two rounds of half a second: to look around, not to decide
+    /// Two rounds of half a second: for a first impression, not for a decision
     #[arg(long, conflicts_with_all = ["rounds", "time"])]
     quick: bool,
 
@@ -72,7 +72,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "mutex")]
     scenario: Vec<Scenario>,
 
-    /// Ways to wait
+    /// Ways of waiting
     #[arg(
         long,
         value_name = "WAY",
@@ -81,7 +81,7 @@ pub(crate) struct Bench {
     )]
     mode: Vec<Mode>,
 
-    /// How many clients compete; each has connections of its own
+    /// How many clients compete; each has its own connections
     /// [default: 4,16]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     clients: Vec<usize>,
@@ -95,16 +95,16 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N")]
     names: Option<usize>,
 
-    /// How long each holds the lock [default: 1ms]
+    /// How long each client holds the lock [default: 1ms]
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = duration::parse)]
     hold: Vec<Duration>,
 
-    /// How much longer a round trip to the servers takes
+    /// Extra delay of a round trip to the servers
     #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "0",
           value_parser = duration::parse)]
     delay: Vec<Duration>,
 
-    /// Ask for so many locks a second, all clients together, instead of again at once
+    /// Request this many locks per second, over all clients, instead of as many as possible
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
 
@@ -112,7 +112,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
 
-    /// How often each combination is measured; figures are medians [default: 3]
+    /// How often each combination is measured; results are medians [default: 3]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 
@@ -120,15 +120,15 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     time: Option<Duration>,
 
-    /// Write the figures as CSV
+    /// Write the results as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write a page with charts, which needs no network to be read
+    /// Write a page with charts, which can be read offline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Write the chart of locks a second beside the shares, for the first load, as SVG
+    /// Write the chart of locks per second and shares, for the first load, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -157,7 +157,7 @@ impl Bench {
             work(stdin().lock(), stdout().lock()).map_err(|error| failure(&error))?;
             return Ok(Exit::DONE);
         }
-        // Found out now, and not when all has been measured.
+        // Checked now, and not after everything has been measured.
         for file in self.csv.iter().chain(&self.html).chain(&self.svg) {
             let opened = File::options().create(true).append(true).open(file);
             opened.map_err(|error| unwritten(file, &error))?;
@@ -189,7 +189,7 @@ impl Bench {
         Ok(plan)
     }
 
-    /// The values, or the default. Crashes have one holder and one waiter, and nothing to choose.
+    /// The values, or the default. Crashes have one holder and one waiter, and no choice.
     fn or<T: Copy>(&self, values: &[T], default: &[T], flag: &str) -> Result<Vec<T>, Failure> {
         match (self.crashes(), values.is_empty()) {
             (true, true) => Ok(default[..1].to_vec()),
@@ -205,7 +205,7 @@ impl Bench {
         self.scenario.iter().any(|scenario| matches!(scenario, Scenario::Crash | Scenario::Leader))
     }
 
-    /// Everything with everything.
+    /// The plan with every combination.
     fn cross(&self, store: &str) -> Result<Plan, Failure> {
         let (names, one) = (Vec::from_iter(self.names), Duration::from_millis(1));
         let names = self.or(&names, &[1], "names")?[0];
@@ -271,7 +271,7 @@ impl Bench {
     }
 }
 
-/// Every cell with every one of these values.
+/// Every cell with each of these values.
 fn each<T>(cells: &[Cell], values: &[T], set: impl Fn(&mut Cell, &T)) -> Vec<Cell> {
     let with = |cell: &Cell, value: &T| {
         let mut cell = cell.clone();
@@ -281,7 +281,7 @@ fn each<T>(cells: &[Cell], values: &[T], set: impl Fn(&mut Cell, &T)) -> Vec<Cel
     cells.iter().flat_map(|cell| values.iter().map(|value| with(cell, value))).collect()
 }
 
-/// What the experiments need of this program.
+/// The parts of this program that the experiments use.
 fn host() -> Result<Host, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(Exit::INTERNAL, "internal", format!("this program is not found: {error}"))

@@ -14,8 +14,9 @@ const DIGITS: usize = 6;
 
 /// Take a lock away from one holder or waiter, and fence it
 ///
-/// The next in line is let in at once, so make sure that the holder has stopped, or that what it
-/// writes to refuses old tokens. Prints the new fencing token: give it to whatever the lock guards,
+/// The next in line is admitted at once, so make sure that the holder has stopped, or that the
+/// target of its writes rejects old tokens. Prints the new fencing token: pass it to the guarded
+/// resource, and the old holder can do no harm there even before the next one comes.
 /// and the old holder can do no harm there even before the next one comes.
 #[derive(Args, Debug)]
 pub(crate) struct Break {
@@ -26,11 +27,11 @@ pub(crate) struct Break {
     #[arg(value_parser = check_id)]
     id: String,
 
-    /// Why; the holder is told, as far as the store can keep it
+    /// The reason; the holder gets it, as far as the store can keep it
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }

@@ -1,4 +1,4 @@
-//! `holdline completions`: for shells.
+//! `holdline completions`: shell completions.
 
 use crate::cli;
 use crate::exit::{Exit, Failure};
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 /// Print completions for a shell
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! `holdline doctor`: whether a store is set up such that locks in it are safe.
+//! `holdline doctor`: checks whether a store is configured so that locks in it are safe.
 
 use crate::context::Session;
 use crate::duration;
@@ -33,15 +33,15 @@ Examples:
   holdline doctor --json URL | jq '.findings[] | select(.level != \"ok\")'
 ";
 
-/// Check a store: is it set up such that locks in it are safe?
+/// Check a store: is it configured so that locks in it are safe?
 #[derive(Args, Debug)]
 #[command(long_about = format!("Check whether locks in a store are safe\n\n{ABOUT}"))]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {
-    /// The store; without it, that of HOLDLINE_STORE, or --store
+    /// The store; without it, the one of HOLDLINE_STORE or --store
     url: Option<String>,
 
-    /// The lease that locks will have: answers are measured against it
+    /// The lease that locks will have: latencies are judged against it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
 
@@ -81,7 +81,7 @@ fn exit(report: &Report) -> Exit {
     }
 }
 
-/// The findings, server by server, and what they come to. Quietly only those that are not `ok`.
+/// The findings, server by server, and the conclusion. With `quiet` only those that are not `ok`.
 fn as_text(report: &Report, quiet: bool) -> String {
     let mut lines = vec![report.address.clone()];
     let mut server = None;

@@ -1,4 +1,4 @@
-//! `holdline elect`: lead, or see who leads.
+//! `holdline elect`: campaigns for an election, or observes it.
 
 use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
@@ -14,18 +14,18 @@ use std::time::Duration;
 
 /// Stand for election, and run a command while leading
 ///
-/// Without a command it prints one line when it leads, and leads until a signal ends it (exit code
-/// 0) or the lead is lost (76).
+/// Without a command, prints one line when it leads, and leads until a signal ends it (exit code 0)
+/// or the leadership is lost (76).
 #[derive(Args, Debug)]
 pub(crate) struct Elect {
     /// The election's name
     name: String,
 
-    /// What others see while we lead: an address, for instance
+    /// The value that others see while we lead, such as an address
     #[arg(required_unless_present = "observe", conflicts_with = "observe")]
     value: Option<String>,
 
-    /// Do not stand: print who leads, now and whenever that changes
+    /// Do not stand: print the leader, now and whenever it changes
     #[arg(long)]
     observe: bool,
 

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 /// Print a manual page, for `man -l -`, or write all of them into a folder
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// Of which verb; without it, of the program
+    /// The verb; without it, the program's page
     verb: Option<String>,
 
     /// Write the pages of the program and of all verbs as files into this folder
     ///
-    /// For /usr/local/share/man/man1, for instance. The folder must be there.
+    /// For example /usr/local/share/man/man1. The folder must exist.
     #[arg(long, value_name = "FOLDER", conflicts_with = "verb")]
     dir: Option<PathBuf>,
 }
@@ -55,8 +55,8 @@ fn title(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// The page of the program or of a verb. What stands below the flags is shown as it is, so that
-/// tables keep their lines; its headings become sections.
+/// The page of the program or of a verb. The text below the flags is shown as is, so that tables
+/// keep their lines; its headings become sections.
 fn page(command: &Command) -> String {
     let below = command.get_after_long_help().or(command.get_after_help());
     let below = below.map(ToString::to_string).unwrap_or_default();
@@ -96,7 +96,7 @@ fn page(command: &Command) -> String {
     text
 }
 
-/// A line of text as groff takes it.
+/// A line of text, escaped for groff.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
     if line.starts_with('.') { format!("\\&{line}") } else { line }

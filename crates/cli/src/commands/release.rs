@@ -1,4 +1,4 @@
-//! `holdline release`: the end of a lock that `holdline acquire` has taken.
+//! `holdline release`: releases a lock that `holdline acquire` has taken.
 
 use crate::background;
 use crate::context::Session;
@@ -8,7 +8,7 @@ use clap::Args;
 /// Release a lock that `holdline acquire` holds; 76 if it was lost before
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// What `holdline acquire` has printed
+    /// The handle that `holdline acquire` printed
     handle: String,
 }
 

@@ -1,4 +1,4 @@
-//! `holdline run`: a command under a lock.
+//! `holdline run`: runs a command under a lock.
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
-/// The default limit of an outage during the wait: longer than a restart or a fail-over takes, and
+/// The default limit of an outage during the wait: longer than a restart or a failover takes, and
 /// short enough for cron to report it.
 const OUTAGE: Duration = Duration::from_secs(600);
 
@@ -48,26 +48,26 @@ pub(crate) struct Run {
     #[command(flatten)]
     hold: HoldArgs,
 
-    /// Hold the lock at least so long, even if the command ends sooner
+    /// Hold the lock for at least this long, even if the command ends sooner
     #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
-    /// Another lock to hold with it, of the same kind: all or none. May be given several times
+    /// Another lock to hold with it, of the same kind: all or none. Can be repeated
     #[arg(help_heading = "Kind of lock",
           long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
 
-    /// Do not tell the command the store's URL, which may hold a password
+    /// Do not tell the command the store's URL, which may contain a password
     ///
-    /// A `holdline` inside the command must then be told the store by other means.
+    /// A `holdline` inside the command must then get the store in another way.
     #[arg(help_heading = "Command", long)]
     no_export_store: bool,
 
-    /// Let the command take the place of this process: no process of ours stays
+    /// Replace this process with the command: no process of ours remains
     ///
-    /// Only with the file store. The lock ends when the command has ended, and all that it has
-    /// started and not closed: also daemons; and after 24 hours. Nobody stops the command if the
-    /// lock is broken by force.
+    /// Only with the file store. The lock ends when the command has ended, together with all
+    /// processes that inherited its lock file, even daemons; and after 24 hours at the latest. The
+    /// command is not stopped if the lock is broken by force.
     #[arg(help_heading = "Command",
           long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
           "grace", "min_hold"])]
@@ -83,8 +83,8 @@ pub(crate) struct Run {
     )]
     shell: Option<OsString>,
 
-    /// The command and its arguments; best after --. At a terminal it may be left out: then it is a
-    /// shell
+    /// The command and its arguments, preferably after --. Can be omitted at a terminal: the
+    /// default is a shell
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -119,7 +119,7 @@ impl Run {
     }
 }
 
-/// The user's shell, to be run under the lock.
+/// The user's shell, to run under the lock.
 fn interactive_shell(session: &Session, name: &str) -> OsString {
     let message = format!("a shell under lock \"{name}\"; its end releases the lock");
     session.printer.say(Level::Usually, "shell", &message, json!({ "name": name }));

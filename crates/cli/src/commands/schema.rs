@@ -7,12 +7,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 /// Print or install the tables and functions for locks in a database; or describe --json
 ///
-/// `events` is the JSON Schema of all that --json prints. Tables and functions are never created
-/// silently. Have the printed statements run by an administrator, or install them by --install;
-/// both can be repeated.
+/// `events` is the JSON Schema of everything that --json prints. Tables and functions are never
+/// created silently. Have an administrator run the printed statements, or install them with
+/// --install; both can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
-    /// Which database; or "events"
+    /// The database; or "events"
     #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     kind: String,
 
@@ -20,12 +20,12 @@ pub(crate) struct Schema {
     #[arg(long, value_name = "URL")]
     install: Option<String>,
 
-    /// The name of the database schema, for printing; in a URL say ?schema=NAME
+    /// The name of the database schema, for printing; in a URL use ?schema=NAME
     #[arg(long = "schema", value_name = "NAME", conflicts_with = "install")]
     name: Option<String>,
 }
 
-/// The description of all that `--json` prints.
+/// The description of all output of `--json`.
 const EVENTS: &str = include_str!("../events.schema.json");
 
 impl Schema {
@@ -51,7 +51,7 @@ impl Schema {
     }
 }
 
-/// The kinds, and the other names that people know them by.
+/// The kinds, with their common aliases.
 fn kinds() -> Vec<PossibleValue> {
     let databases = holdline::schema::KINDS.map(|kind| match kind {
         "postgres" => PossibleValue::new(kind).alias("postgresql"),

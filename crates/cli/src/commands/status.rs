@@ -1,4 +1,4 @@
-//! `holdline status`: who holds what, and who waits for it.
+//! `holdline status`: shows the holders and waiters of locks.
 
 use crate::context::{Session, lines};
 use crate::duration;
@@ -18,24 +18,24 @@ use unicode_width::UnicodeWidthStr;
 
 /// Show who holds and who waits
 ///
-/// SINCE is by the clock of the holder or waiter. UNTIL is when they lapse unless heard of; a
-/// holder that lives renews in time. The ID is what `holdline break` asks for.
+/// SINCE is by the clock of the holder or waiter. UNTIL is when its lease ends unless it is
+/// renewed; a live holder renews in time. The ID is for `holdline break`.
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     /// The lock's name; without it, all locks
     name: Option<String>,
 
-    /// Only the locks whose names begin so
+    /// Only locks whose names begin with this prefix
     #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "name")]
     prefix: String,
 
-    /// Look again and again, until a signal comes
+    /// Refresh continuously, until a signal comes
     ///
-    /// At a terminal the table stays in its place. `holdline top` shows more.
+    /// At a terminal the table is redrawn in place. `holdline top` shows more.
     #[arg(long)]
     watch: bool,
 
-    /// How often to look, besides after changes that the store tells of
+    /// Poll interval, in addition to changes that the store reports
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "watch",
           value_parser = duration::parse_interval)]
     every: Duration,
@@ -58,7 +58,7 @@ impl Status {
         Ok(Exit::DONE)
     }
 
-    /// Shows the table again and again. While the store does not answer, that is shown.
+    /// Shows the table continuously, and any outage of the store.
     async fn watch(
         &self,
         session: &Session,
@@ -72,7 +72,7 @@ impl Status {
         loop {
             let looked = self.look(session, &client).await;
             let answered = looked.is_ok();
-            // Renewals are changes, too, but nobody needs a table for each.
+            // Renewals are changes, too, but do not need a new table each.
             let who = looked.as_deref().ok().map(who);
             let is_same = shown.as_ref().is_some_and(|(before, when): &(_, Instant)| {
                 who.is_some() && *before == who && when.elapsed() < self.every / 2
@@ -112,7 +112,7 @@ impl Status {
             return Ok(vec![client.inspect(name).await?]);
         }
         let names = client.list(&self.prefix).await?;
-        // The store has answered: from here each answer has its own time limit, as there may be
+        // The store has answered: from now on each answer has its own time limit, as there may be
         // many locks.
         let client = session.with_response_timeout(client.clone());
         let mut infos = Vec::new();
@@ -139,7 +139,7 @@ impl Status {
     }
 }
 
-/// The holders and the waiters, in order, without what changes by itself.
+/// The holders and the waiters, in order, without the parts that change constantly.
 fn who(infos: &[LockInfo]) -> Vec<(String, Vec<TicketId>, Vec<TicketId>)> {
     let ids = |all: &[Participant]| all.iter().map(|participant| participant.id).collect();
     let of =

@@ -1,4 +1,4 @@
-//! `holdline sweep`: removes what no lock needs from a database.
+//! `holdline sweep`: removes unneeded data from a database.
 
 use crate::context::Session;
 use crate::duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Remove expired places and long unused locks from a database
 ///
-/// No lock needs it: it only saves room. The store is that of --store.
+/// Locks work without it: it only saves space. The store is that of --store.
 #[derive(Args, Debug)]
 pub(crate) struct Sweep {
     /// How long a lock must have been unused

@@ -1,4 +1,4 @@
-//! `holdline try`: is it free?
+//! `holdline try`: checks whether a lock is free.
 
 use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// Say whether a lock is free (exit code 0) or not (75), without taking it
 ///
-/// The answer may be old when you read it: to do something only if the lock is free, use `run -n`.
+/// The answer may be outdated when you read it: to act only if the lock is free, use `run -n`.
 #[derive(Args, Debug)]
 pub(crate) struct Try {
     /// The lock's name

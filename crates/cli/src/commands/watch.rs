@@ -1,4 +1,4 @@
-//! `holdline watch`: a line for every change of a lock, or of all.
+//! `holdline watch`: prints a line for every change of one lock, or of all.
 
 use crate::context::{Session, lines};
 use crate::duration;
@@ -17,24 +17,24 @@ use tokio::time::{Instant, sleep};
 /// The minimum poll interval during an outage of the store.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Follow who holds and who waits, one line for each change
+/// Follow who holds and who waits, one line per change
 ///
-/// It listens where the store tells of changes (etcd, ZooKeeper, a file), and looks every half
-/// second otherwise; what comes and goes between two looks is not seen.
+/// Listens if the store reports changes (etcd, ZooKeeper, a file), and polls every half second
+/// otherwise; a change that is undone between two polls is not seen.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// The lock's name; without it, all locks
     name: Option<String>,
 
-    /// Only the locks whose names begin so
+    /// Only locks whose names begin with this prefix
     #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "name")]
     prefix: String,
 
-    /// How often to look, where the store does not tell of changes
+    /// Poll interval, if the store does not report changes
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration::parse)]
     every: Duration,
 
-    /// How long the store may be away, once it has answered; or "forever"
+    /// How long an outage of the store is waited out, once it has answered; or "forever"
     #[arg(long, value_name = "TIME", default_value = "forever",
           value_parser = duration::parse_bound)]
     outage: Duration,
@@ -83,8 +83,8 @@ impl Watch {
         }
     }
 
-    /// The participants of the watched locks. Locks that were there before and are empty now are
-    /// there without any.
+    /// The participants of the watched locks. Locks that were in use before and are not now have
+    /// none.
     async fn look(
         &self,
         client: &Client,

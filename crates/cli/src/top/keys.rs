@@ -1,4 +1,4 @@
-//! The keys that are pressed in `holdline top`.
+//! The keyboard input of `holdline top`.
 
 use super::model::Key;
 use super::screen::unusable;
@@ -6,10 +6,10 @@ use crate::exit::Failure;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// The keys that may wait to be handled.
+/// The most keys that wait to be handled.
 const MOST: usize = 64;
 
-/// The keys that are pressed, from a thread that reads them; none for a change of the size.
+/// The pressed keys, read by a thread; `None` for a change of the size.
 pub(super) fn read() -> Result<Receiver<Option<Key>>, Failure> {
     let (send, keys) = channel(MOST);
     let read = move || {
@@ -32,7 +32,7 @@ pub(super) fn read() -> Result<Receiver<Option<Key>>, Failure> {
     Ok(keys)
 }
 
-/// What a key means; nothing for most keys that are pressed together with Control or Alt.
+/// The meaning of a key; `None` for most keys pressed together with Control or Alt.
 fn key(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;

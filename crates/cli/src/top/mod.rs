@@ -1,9 +1,9 @@
 //! `holdline top`: who holds and who waits, live.
 //!
-//! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys
-//!   do to it; `view` draws it.
-//! - `keys` reads keys, `screen` is the terminal. This file leads: looks, keys, signals, and
-//!   breaking a lock.
+//! - `seen` queries the store, `stats` counts between looks, `model` is the state and its reaction
+//!   to keys; `view` draws it.
+//! - `keys` reads keys, `screen` is the terminal. This file is the main loop: looks, keys, signals,
+//!   and breaking a lock.
 
 mod keys;
 mod model;
@@ -35,29 +35,30 @@ use view::Title;
 
 /// Show live who holds and who waits, how long, and how often; break a lock
 ///
-/// Keys: q quits, j and k or the arrows move, Tab goes to the line of a lock, s sorts, / filters,
-/// p pauses, b breaks a lock (it asks), ? helps. It looks at the store at intervals, and when the
-/// store tells of a change, as the file, memory, etcd and ZooKeeper do. What comes and goes between
-/// two looks is not counted: on other stores that is much of what is held for less than --every.
-/// Where the cursor cannot be moved, as in a pipe or on a dumb terminal, it prints what it sees
+/// Keys: q quits, j and k or the arrows move, Tab goes to the line of a lock, s sorts, / filters, p
+/// pauses, b breaks a lock (after confirmation), ? helps. It polls the store, and also refreshes
+/// when the store reports a change, as the file, memory, etcd and ZooKeeper do. A change that is
+/// undone between two polls is not counted: on other stores that is true for many locks held for
+/// less than --every. Where the cursor cannot be moved, as in a pipe or on a dumb terminal, it
+/// prints the state repeatedly.
 /// again and again.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
-    /// Only the locks whose names begin so
+    /// Only locks whose names begin with this prefix
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// How often to look, besides after changes that the store tells of
+    /// Poll interval, in addition to changes that the store reports
     #[arg(long, value_name = "TIME", default_value = "500ms",
           value_parser = duration::parse_interval)]
     every: Duration,
 
-    /// End after so many looks
+    /// Exit after this many refreshes
     #[arg(long, value_name = "N")]
     looks: Option<u64>,
 }
 
-/// The program that runs.
+/// The running program.
 struct Running<'a> {
     top: &'a Top,
     client: Client,
@@ -79,7 +80,7 @@ impl Top {
         }
         let mut signals = Signals::new()?;
         let OpenedStore { client, .. } = session.open_for_try().await?;
-        // The first look must succeed: a mistake in the URL is an error, and no empty screen.
+        // The first look must succeed: a mistake in the URL is an error, and not an empty screen.
         let first = seen::look(&client, &self.prefix).await?;
         let client = session.with_response_timeout(client);
         let (model, began) = (Model::new(), Instant::now());
@@ -95,7 +96,7 @@ impl Top {
 }
 
 impl Running<'_> {
-    /// Takes a look into account, or why there was none.
+    /// Applies a look, or its failure.
     fn take(&mut self, looked: holdline::Result<seen::Look>) {
         self.looks += 1;
         match looked {
@@ -108,7 +109,7 @@ impl Running<'_> {
         self.top.looks.is_some_and(|most| self.looks >= most)
     }
 
-    /// Prints what is seen, again and again.
+    /// Prints the state repeatedly.
     async fn print(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
         let mut pace = self.top.pace(&self.client);
         loop {
@@ -127,7 +128,7 @@ impl Running<'_> {
         }
     }
 
-    /// Shows it on the screen, until it is ended.
+    /// Shows the state on the screen until the user quits.
     async fn show(&mut self, screen: &mut Screen, signals: &mut Signals) -> Result<Exit, Failure> {
         let mut keys = keys::read()?;
         let mut looks = looks(self.client.clone(), self.top);
@@ -183,8 +184,8 @@ impl Running<'_> {
     }
 }
 
-/// What is seen of the locks, at intervals, from a task of its own: a store that is silent does not
-/// keep keys from being handled, nor keys a look from its end.
+/// Looks at the locks at intervals, in a task of its own: a silent store does not delay keys, and
+/// keys do not delay a look.
 fn looks(client: Client, top: &Top) -> Receiver<holdline::Result<seen::Look>> {
     let (send, looks) = channel(1);
     let (prefix, mut pace) = (top.prefix.clone(), top.pace(&client));

@@ -1,5 +1,5 @@
-//! The state of `holdline top`: what was seen of the locks, and what the user has chosen. It does
-//! no input and output: looks and keys come in, actions go out.
+//! The state of `holdline top`: the locks that were seen, and the user's choices. It does no I/O:
+//! looks and keys come in, actions go out.
 
 use super::seen::{Lock, Party};
 use super::stats::Stats;
@@ -7,17 +7,17 @@ use holdline::store::TicketId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a lock that is free is still shown.
+/// How long a free lock is still shown.
 const FREE_SHOWN: Duration = Duration::from_secs(5);
-/// How long it is shown what came of an action.
+/// How long the result of an action is shown.
 const SAID_SHOWN: Duration = Duration::from_secs(5);
-/// The most locks whose history is kept while nobody uses them.
+/// The most unused locks whose history is kept.
 const MOST_KEPT: usize = 10_000;
 /// The span of the rate of acquisitions.
 const RATE_SPAN: Duration = Duration::from_secs(10);
 /// The longest filter, and the longest reason, in characters.
 const MOST_TYPED: usize = 64;
-/// The reason that the holder of a broken lock is told, unless the user writes one.
+/// The default reason for breaking a lock.
 const REASON: &str = "by hand, in holdline top";
 
 /// The order of the locks.
@@ -52,7 +52,7 @@ impl Sort {
     }
 }
 
-/// What the keys are for.
+/// The mode of the keyboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Locks,
@@ -62,12 +62,12 @@ pub(super) enum Mode {
     Help,
     /// The question whether to break a lock.
     Break(Question),
-    /// The reason for it is being written.
+    /// The reason for it is being typed.
     Reason(Question),
 }
 
-/// Whose lock is to be broken, and why. It is about the one that it names, whatever is seen
-/// meanwhile.
+/// A pending break of a lock: the participant, and the reason. It stays about that participant,
+/// whatever is seen meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) name: String,
@@ -77,7 +77,7 @@ pub(super) struct Question {
     pub(super) reason: String,
 }
 
-/// A key that means something.
+/// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -101,7 +101,7 @@ pub(super) enum Key {
     Stop,
 }
 
-/// What is to be done after a key.
+/// An action to carry out after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
@@ -128,22 +128,22 @@ pub(super) struct Model {
     pub(super) filter: String,
     /// Why the last look failed.
     failure: Option<String>,
-    /// What came of the last action, and until when it is shown.
+    /// The result of the last action, and until when it is shown.
     said: Option<(String, Duration)>,
-    /// How many locks there are that were not looked at.
+    /// The number of locks that were not looked at.
     pub(super) unseen: usize,
     /// The rows, sorted and filtered.
     pub(super) rows: Vec<Row>,
     /// The selected lock, and the row where it was seen.
     selected: Option<String>,
     selected_at: usize,
-    /// The selected party of its line, and the place where it was seen.
+    /// The selected participant of its line, and the place where it was seen.
     party: Option<TicketId>,
     pub(super) line_at: usize,
     locks: BTreeMap<String, (Lock, Stats, Duration)>,
     looked: bool,
     now: Duration,
-    /// When how many were acquired, within the span of the rate.
+    /// Recent acquisitions: when, and how many, within the span of the rate.
     recent: Vec<(Duration, u64)>,
 }
 
@@ -169,7 +169,7 @@ impl Model {
         }
     }
 
-    /// Takes a look at all locks into account. `now` counts from the start.
+    /// Applies a look at all locks. `now` counts from the start.
     pub(super) fn update(&mut self, now: Duration, seen: Vec<Lock>, unseen: usize) {
         (self.now, self.unseen, self.failure) = (now, unseen, None);
         let mut before = std::mem::take(&mut self.locks);
@@ -193,30 +193,30 @@ impl Model {
         self.arrange();
     }
 
-    /// Takes a look into account that failed.
+    /// Applies a failed look.
     pub(super) fn fail(&mut self, now: Duration, why: String) {
         (self.now, self.failure) = (now, Some(why));
     }
 
-    /// Shows what came of an action, for a while.
+    /// Shows the result of an action for a while.
     pub(super) fn say(&mut self, text: impl Into<String>) {
         self.said = Some((text.into(), self.now + SAID_SHOWN));
     }
 
-    /// What is to be told: of the last action, else of a look that failed.
+    /// The message to show: of the last action, or else of a failed look.
     pub(super) fn notice(&self) -> Option<&str> {
         let said = self.said.as_ref().filter(|(_, until)| self.now < *until);
         said.map(|(text, _)| text).or(self.failure.as_ref()).map(String::as_str)
     }
 
-    /// Acquisitions seen in a second, of late.
+    /// The recent rate of acquisitions, per second.
     pub(super) fn rate(&self) -> f64 {
         let span = RATE_SPAN.min(self.now).as_secs_f64();
         let count: u64 = self.recent.iter().map(|(_, count)| count).sum();
         if span > 0.0 { count as f64 / span } else { 0.0 }
     }
 
-    /// How many hold, how many wait, and how many losses were seen.
+    /// The numbers of holders, waiters, and losses seen.
     pub(super) fn totals(&self) -> (usize, usize, u64) {
         let locks = self.locks.values();
         locks.fold((0, 0, 0), |(held, waits, lost), (lock, stats, _)| {
@@ -249,8 +249,9 @@ impl Model {
         self.keep_selection();
     }
 
-    /// Keeps the selection with its lock and its party, wherever they are now. Where one has gone,
-    /// what is in its place is selected instead: never a line that the user did not go to.
+    /// Keeps the selection on its lock and participant, wherever they are now. If one has gone, the
+    /// entry in its place is selected; the selection never moves to a line that the user did not
+    /// choose.
     fn keep_selection(&mut self) {
         let name = self.selected.as_deref();
         let found = self.rows.iter().position(|row| Some(row.lock.name.as_str()) == name);
@@ -274,7 +275,7 @@ impl Model {
         self.select_party(0);
     }
 
-    /// Selects the party at this place in the line, or the last.
+    /// Selects the participant at this place in the line, or the last.
     fn select_party(&mut self, at: usize) {
         let ids = self.row().into_iter().flat_map(|row| row.lock.parties()).map(|(_, it)| it.id);
         let found = ids.enumerate().take(at.saturating_add(1)).last();
@@ -291,7 +292,7 @@ impl Model {
         self.selected().map(|at| &self.rows[at])
     }
 
-    /// Takes a key; says what is to be done.
+    /// Handles a key, and returns the action to carry out.
     pub(super) fn key(&mut self, key: Key) -> Action {
         match (key, self.mode.clone()) {
             (Key::Redraw, _) => return Action::Redraw,
@@ -307,7 +308,7 @@ impl Model {
         Action::Nothing
     }
 
-    /// Takes the answer to the question whether to break a lock.
+    /// Handles the answer to the question whether to break a lock.
     fn answer(&mut self, key: Key, question: Question) -> Action {
         match key {
             Key::Char('r') => {
@@ -329,7 +330,7 @@ impl Model {
         self.say("nothing was broken");
     }
 
-    /// Takes a key of the reason. Back at the question, one that is empty is ours.
+    /// Handles a key of the reason. An empty reason becomes the default one.
     fn edit_reason(&mut self, key: Key, mut question: Question) {
         match key {
             Key::Escape => question.reason.clear(),
@@ -395,7 +396,8 @@ impl Model {
         }
     }
 
-    /// Asks whether to break the lock of the selected party: of the first, in the table of locks.
+    /// Asks whether to break the lock of the selected participant; in the table of locks, of the
+    /// first.
     fn ask_to_break(&mut self) {
         let at = if self.mode == Mode::Line { self.line_at } else { 0 };
         let found = self.row().and_then(|row| {
@@ -410,7 +412,7 @@ impl Model {
     }
 }
 
-/// Takes a key of a text that is being written.
+/// Handles a key of a text that is being typed.
 fn edit(text: &mut String, key: Key) {
     match key {
         Key::Backspace => {

@@ -1,4 +1,4 @@
-//! The terminal that `holdline top` draws on: taken, given back, and taken again.
+//! The terminal that `holdline top` draws on: taken over, restored, and taken over again.
 
 use crate::exit::{Exit, Failure};
 use ratatui::crossterm::execute;
@@ -8,7 +8,7 @@ use ratatui::{DefaultTerminal, Frame};
 use rustix::process::{Signal, kill_current_process_group};
 use std::io::{self, stdout};
 
-/// The terminal in raw mode, with an empty screen of its own; dropping it gives the terminal back.
+/// The terminal in raw mode, with a screen of its own; dropping it restores the terminal.
 pub(super) struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -20,15 +20,15 @@ impl Screen {
         self.0.draw(draw).map(drop)
     }
 
-    /// Empties the screen, so that all of it is drawn again. Ratatui's `clear` does not serve: it
-    /// asks the terminal where the cursor is, and the thread that reads keys takes the answer.
+    /// Clears the screen, so that all of it is drawn again. Ratatui's `clear` is unsuitable: it
+    /// asks the terminal for the cursor position, and the thread that reads keys gets the answer.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let size = self.0.size()?;
         self.0.resize(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Gives the terminal back to the shell and stops, as Ctrl-Z would if it were not a key here.
-    /// SIGCONT is what says that this goes on, or nothing at all where there is no such shell.
+    /// Restores the terminal for the shell and stops, as Ctrl-Z would if it were not a key here.
+    /// SIGCONT resumes, or this returns at once if no shell stops us.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.0.show_cursor()?;
         ratatui::try_restore()?;
@@ -36,7 +36,7 @@ impl Screen {
         self.resume()
     }
 
-    /// Takes the terminal again after a stop, also after one that did not come from here.
+    /// Takes over the terminal again after a stop, even one that did not come from here.
     pub(super) fn resume(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
         enable_raw_mode()?;
@@ -51,7 +51,7 @@ impl Drop for Screen {
     }
 }
 
-/// The error of a terminal that does not do as it is told.
+/// The error for a terminal that fails.
 pub(super) fn unusable(error: &io::Error) -> Failure {
     let message = format!("the terminal cannot be used: {error}");
     Failure::new(Exit::OUTPUT, "output", message)

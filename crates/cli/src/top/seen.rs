@@ -1,4 +1,4 @@
-//! What a look at the store has shown.
+//! A look at the store, for `holdline top`.
 
 use crate::participant;
 use holdline::store::TicketId;
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 /// The most locks of one look.
 const MOST: usize = 1_000;
-/// The most questions to the store at a time.
+/// The most concurrent requests to the store.
 const AT_ONCE: usize = 16;
 
 /// A lock as it was seen.
@@ -19,7 +19,7 @@ pub(super) struct Lock {
     pub(super) holders: Vec<Party>,
     /// Next first.
     pub(super) waiters: Vec<Party>,
-    /// Those whose places were removed by force, as far as the store tells it.
+    /// The tickets whose places were removed by force, as far as the store tells.
     pub(super) evicted: Vec<TicketId>,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Party {
     pub(super) token: Option<u64>,
     pub(super) weight: u32,
     pub(super) who: String,
-    /// Since it began to wait, by its own clock.
+    /// The time since it began to wait, by its own clock.
     pub(super) age: Option<Duration>,
-    /// Until it lapses unless heard of.
+    /// The time until its lease ends, unless renewed.
     pub(super) left: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Lock {
         }
     }
 
-    /// The same lock without anybody.
+    /// The same lock without holders or waiters.
     pub(super) fn emptied(self) -> Self {
         Lock { name: self.name, capacity: self.capacity, ..Lock::default() }
     }
@@ -56,7 +56,7 @@ impl Lock {
         !self.holders.is_empty() || !self.waiters.is_empty()
     }
 
-    /// Holders, then waiters; each with whether it holds.
+    /// The holders, then the waiters; each with whether it holds.
     pub(super) fn parties(&self) -> impl Iterator<Item = (bool, &Party)> {
         let holders = self.holders.iter().map(|party| (true, party));
         holders.chain(self.waiters.iter().map(|party| (false, party)))
@@ -76,10 +76,10 @@ impl Party {
     }
 }
 
-/// The locks, and how many more there are.
+/// The locks, and the number of further ones.
 pub(super) type Look = (Vec<Lock>, usize);
 
-/// Looks at all locks whose names begin so.
+/// Looks at all locks whose names begin with the prefix.
 pub(super) async fn look(client: &Client, prefix: &str) -> holdline::Result<Look> {
     let names = client.list(prefix).await?;
     let unseen = names.len().saturating_sub(MOST);

@@ -1,4 +1,4 @@
-//! What was counted of one lock, from look to look. What comes and goes between two looks is not
+//! The statistics of one lock over several looks. Changes that are undone between two looks are not
 //! seen.
 
 use super::seen::{Lock, Party};
@@ -11,27 +11,27 @@ use std::time::Duration;
 pub(super) struct Stats {
     /// How often it was acquired.
     pub(super) taken: u64,
-    /// How many holders were removed by force, or had not renewed in time.
+    /// How many holders were removed by force, or did not renew in time.
     pub(super) lost: u64,
-    /// The most that were seen waiting.
+    /// The most waiters seen at once.
     pub(super) most_waiting: usize,
     holders: HashMap<TicketId, Hold>,
     ended: u32,
     ended_time: Duration,
 }
 
-/// A holder that was seen.
+/// An observed hold.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
-    /// Since when, if its begin was seen.
+    /// Its start, if that was seen.
     since: Option<Duration>,
-    /// When it would lapse if nothing more was heard of it.
+    /// When its lease would end without a renewal.
     lapses: Option<Duration>,
 }
 
 impl Stats {
-    /// Takes a look into account; returns how many have acquired the lock since the last one.
-    /// `looked` is whether there was one.
+    /// Applies a look. Returns how many times the lock was acquired since the last one. `looked` is
+    /// whether there was an earlier look.
     pub(super) fn update(&mut self, now: Duration, lock: &Lock, looked: bool) -> u64 {
         self.most_waiting = self.most_waiting.max(lock.waiters.len());
         let mut before = std::mem::take(&mut self.holders);
@@ -40,7 +40,7 @@ impl Stats {
             let lapses = holder.left.map(|left| now + left);
             let since = match before.remove(&holder.id) {
                 Some(hold) => hold.since,
-                // It held already when this began: since when, only it can say.
+                // It held already at the first look: only the holder itself knows since when.
                 None if !looked => None,
                 None => {
                     taken += 1;
@@ -63,14 +63,14 @@ impl Stats {
         taken
     }
 
-    /// How long this holder has held. Of one that held already when this began it is how long it
-    /// has held and waited, which it says itself.
+    /// How long this holder has held. If it held already at the first look, this is how long it has
+    /// held and waited, by its own account.
     pub(super) fn held(&self, now: Duration, holder: &Party) -> Option<Duration> {
         let since = self.holders.get(&holder.id).and_then(|hold| hold.since);
         since.map(|since| now.saturating_sub(since)).or(holder.age)
     }
 
-    /// The mean time for which it was held, of the holds whose end was seen.
+    /// The mean duration of the holds whose end was seen.
     pub(super) fn mean_hold(&self) -> Option<Duration> {
         (self.ended > 0).then(|| self.ended_time / self.ended)
     }

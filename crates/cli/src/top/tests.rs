@@ -1,4 +1,4 @@
-//! The state after looks and keys, and the screen of it.
+//! Tests of the state after looks and keys, and of its screen.
 
 use super::model::{Action, Key, Mode, Model, Question};
 use super::seen::{Lock, Party};
@@ -74,7 +74,7 @@ fn holds_are_counted_from_look_to_look() {
     assert_eq!((stats.taken, stats.lost, stats.most_waiting), (2, 0, 1));
     assert_eq!(stats.mean_hold(), Some(SECOND * 3), "of the one whose begin and end were seen");
     assert!((model.rate() - 0.5).abs() < 1e-9);
-    // Free locks are shown for a while, and their counts go on when they are back.
+    // Free locks are shown for a while, and their counts continue when they are back.
     model.update(SECOND * 5, vec![], 0);
     assert_eq!(names(&model), ["a"]);
     model.update(SECOND * 30, vec![], 7);
@@ -148,7 +148,7 @@ fn a_lock_is_broken_only_after_a_yes() {
     press(&mut model, "jjb");
     let action = model.key(Key::Char('y'));
     assert_eq!(action, broken(3, "by hand, in holdline top"), "who is selected");
-    // The question is about the one that it named, whatever is seen meanwhile.
+    // The question stays about the participant that it named, whatever is seen meanwhile.
     press(&mut model, "b");
     model.update(SECOND, vec![lock("a", &[9], &[])], 0);
     assert_eq!(model.key(Key::Char('y')), broken(1, "by hand, in holdline top"));
@@ -191,7 +191,7 @@ fn the_selection_stays_with_its_lock_and_party_or_with_their_place() {
     press(&mut model, "k");
     model.update(SECOND, look(&["a", "b", "c", "d"]), 0);
     assert_eq!((name(&model).as_str(), model.selected()), ("c", Some(2)), "one came before it");
-    // In its line, the second that waits is next, and then holds.
+    // In its line, the second waiter is next, and then holds.
     model.key(Key::Tab);
     press(&mut model, "jj");
     model.update(SECOND, vec![lock("c", &[2], &[3, 4])], 0);
@@ -200,7 +200,7 @@ fn the_selection_stays_with_its_lock_and_party_or_with_their_place() {
     assert_eq!(model.line_at, 0);
     model.update(SECOND, vec![lock("c", &[4], &[])], 0);
     assert_eq!((model.line_at, &model.mode), (0, &Mode::Line), "it has left");
-    // Free locks are shown for 5 s. Then what stands in the place of this one is selected.
+    // Free locks are shown for 5 s. Then the lock in the place of this one is selected.
     model.update(SECOND * 3, look(&["b", "d"]), 0);
     assert_eq!((name(&model).as_str(), &model.mode), ("c", &Mode::Line));
     model.update(SECOND * 9, look(&["b", "d"]), 0);
@@ -256,7 +256,7 @@ fn on_little_room_names_and_answers_are_what_stays() {
     assert!(shown.contains("[y] yes") && shown.contains("[r] tell another reason"), "{shown}");
     press(&mut model, "n");
     assert!(screen(&model, 15, 4).join(" ").contains("no room"));
-    // What went wrong is wrapped, not cut off.
+    // An error is wrapped, not cut.
     model.fail(SECOND * 20, "the store at sqlite:/a could not be asked, for it is away".to_owned());
     assert!(screen(&model, 40, 10)[9].contains("is away"));
 }

@@ -1,4 +1,4 @@
-//! How `holdline top` looks: from the state to the screen.
+//! The view of `holdline top`: draws the state on the screen.
 
 use super::model::{Mode, Model, Question, Row};
 use crate::duration;
@@ -26,21 +26,21 @@ const HELP: &str = " j k, arrows    move; PgUp PgDn, g G farther
  WAIT  who wait now, and most   TAKEN acquisitions seen
  LOST  holders that were broken or had not renewed";
 
-/// The least screen that anything fits on.
+/// The smallest usable screen.
 const LEAST: (u16, u16) = (20, 6);
-/// The least height at which the locks and a line are both shown.
+/// The smallest height at which the locks and a line are both shown.
 const BOTH: u16 = 14;
-/// The most characters of a name, or of a party, in a question.
+/// The most characters of a name, or of a participant, in a question.
 const WORDS: usize = 80;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// What stands above the table.
+/// The title above the table.
 pub(super) struct Title<'a> {
     pub(super) store: &'a str,
     pub(super) time: &'a str,
-    /// How the names of the locks that are looked at begin.
+    /// The prefix of the names of the shown locks.
     pub(super) prefix: &'a str,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, title: &Title<'_>) {
         return;
     }
     let foot = footer(model);
-    // Keys may be cut off; what went wrong may not.
+    // Keys may be cut; an error may not.
     let most = if model.notice().is_some() { area.height / 4 } else { 1 };
     let foot_height = lines(&foot.to_string(), area.width).clamp(1, most.max(1));
     let line_height = match (area.height < BOTH, &model.mode) {
@@ -85,14 +85,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, title: &Title<'_>) {
     }
 }
 
-/// The lines that a text takes in this width, or one more than that.
+/// The number of lines that a text takes in this width, or one more.
 fn lines(text: &str, width: u16) -> u16 {
     let width = usize::from(width).max(1);
     let lines: usize = text.lines().map(|line| line.width() / width + 1).sum();
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-/// What is said where there is no lock to be shown.
+/// The text shown if there is no lock.
 fn nothing(model: &Model, title: &Title<'_>) -> String {
     if !model.filter.is_empty() {
         let filter = clean(&model.filter);
@@ -113,7 +113,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// The question; its answers come before what may be cut off on a small screen.
+/// The question, with its answers before the part that a small screen may cut.
 fn ask(question: &Question) -> String {
     let Question { name, who, holds, reason, .. } = question;
     let (name, who, reason) = (clip(name), clip(who), clean(reason));
@@ -127,7 +127,7 @@ fn ask(question: &Question) -> String {
     format!("{what}\n[y] yes   any other key: no\n[r] tell another reason than: {reason}\n\n{then}")
 }
 
-/// The reason, as it is being written.
+/// The reason being typed.
 fn ask_why(question: &Question) -> String {
     let (who, reason) = (clip(&question.who), clean(&question.reason));
     format!(
@@ -169,7 +169,7 @@ fn time(time: Option<Duration>) -> String {
     time.map_or_else(|| "-".to_owned(), duration::show)
 }
 
-/// The cells of a lock, after its name.
+/// The cells of a lock's row after its name.
 fn cells(row: &Row) -> [String; 6] {
     let holder = match row.lock.holders.as_slice() {
         [] => "free".to_owned(),
@@ -190,10 +190,10 @@ fn cells(row: &Row) -> [String; 6] {
     ]
 }
 
-/// A column: its head, its width, and the least width of the screen at which it is shown.
+/// A column: its head, its width, and the smallest screen width at which it is shown.
 type Column = (&'static str, Constraint, u16);
 
-/// Which columns of a table are shown in this width, and a table of these cells of them.
+/// The columns of a table that are shown in this width, and the table of these cells.
 fn table<'a, const N: usize>(
     columns: &[Column; N],
     rows: impl Iterator<Item = [String; N]>,
@@ -279,7 +279,7 @@ fn popup(frame: &mut Frame<'_>, title: &str, text: &str, width: u16) {
     frame.render_widget(text.block(Block::bordered().title(title)), area);
 }
 
-/// The same as lines, for terminals that cannot show it in its place.
+/// The same as plain lines, for terminals that cannot redraw.
 pub(super) fn plain(model: &Model, title: &Title<'_>) -> String {
     let mut lines: Vec<String> =
         heading(model, title).lines.iter().map(ToString::to_string).collect();

@@ -14,7 +14,7 @@ const TOP: f64 = 14.0;
 const HEIGHT: f64 = 230.0;
 const BOTTOM: f64 = HEIGHT - 34.0;
 
-/// The classes of a contestant's line: its colour, and dashes if it starves somebody.
+/// The classes of a contestant's line: its colour, and dashes if it starves a client.
 fn class(line: Line<'_>, what: &str) -> String {
     let starves = if line.1.fairness() == Fairness::Starves { " starves" } else { "" };
     format!("{what} c{}{starves}", line.0 % 8)
@@ -104,7 +104,7 @@ pub(super) fn contenders(
         }
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         for pair in points.windows(2) {
-            // Up to a number at which somebody starves, the line is dashed.
+            // Up to the load at which a client starves, the line is dashed.
             let (from, to) = ((pair[0].0, pair[0].1), (pair[1].0, pair[1].1));
             svg.path(&[from, to], &class(pair[1].2, "line"));
         }
@@ -228,7 +228,7 @@ pub(super) fn series(lines: &[Line<'_>], seconds: f64) -> Option<String> {
     Some(svg.element("Locks a second in the course of a round"))
 }
 
-/// How long nobody was let in after a crash.
+/// How long no client was admitted after a crash.
 pub(super) fn recovery(lines: &[Line<'_>]) -> Option<String> {
     let lines: Vec<_> =
         lines.iter().filter_map(|line| Some((*line, line.1.spread("recovery")?))).collect();

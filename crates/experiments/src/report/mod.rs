@@ -18,7 +18,7 @@ use crate::stats::{Spread, histogram};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     pub(crate) title: String,
@@ -26,7 +26,7 @@ pub struct Report {
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
     pub(crate) machine: Machine,
-    /// Each store, and what there is to say about it.
+    /// Each store, with remarks.
     pub(crate) stores: Vec<(String, String)>,
     pub(crate) rows: Vec<Row>,
 }
@@ -264,7 +264,7 @@ impl Report {
         picture::write(self)
     }
 
-    /// What the figures were measured on, in lines.
+    /// The machine on which the figures were measured, in lines.
     pub(crate) fn caption(&self) -> Vec<String> {
         let machine = &self.machine;
         let load = |load: Option<f64>| load.map_or("unknown".to_owned(), |load| format!("{load}"));

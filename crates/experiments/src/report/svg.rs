@@ -13,13 +13,13 @@ pub(super) struct Svg {
     height: f64,
 }
 
-/// Where a value is drawn.
+/// The scale of an axis: where a value is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     /// The values at the two ends, as logarithms if `log`.
     from: f64,
     to: f64,
-    /// Where these are drawn.
+    /// The positions at which these are drawn.
     start: f64,
     end: f64,
     log: bool,
@@ -102,7 +102,7 @@ impl Svg {
         self.line((x1, y1), (x2, y2), "whisker");
     }
 
-    /// The whole element, with words for those who do not see it.
+    /// The whole element, with a text alternative.
     pub(super) fn element(self, title: &str) -> String {
         format!(
             "<svg viewBox='0 0 {WIDTH} {:.0}' role='img' aria-label='{title}'>{}</svg>",

@@ -1,4 +1,4 @@
-//! Groups, for threads.
+//! The blocking API of groups.
 
 use super::{Client, wait};
 use crate::error::{Error, Result};
@@ -7,29 +7,29 @@ use crate::{Loss, MembersObserver};
 use std::ops::Deref;
 use std::time::Duration;
 
-/// One process for each key. See [`holdline::Group`](crate::Group).
+/// A group of processes that divide keys. See [`holdline::Group`](crate::Group).
 #[derive(Clone, Debug)]
 pub struct Group(recipes::Group);
 
-/// Being a member. See [`Member`](crate::Member).
+/// A membership in a group. See [`Member`](crate::Member).
 #[derive(Debug)]
 #[must_use = "dropping the member at once leaves the group at once"]
 pub struct BlockingMember(recipes::Member);
 
-/// Where a key belongs. See [`Route`].
+/// The member that a key belongs to. See [`Route`].
 #[derive(Debug)]
 pub enum BlockingRoute<'a> {
-    /// To this member, and no other thread of this process has it.
+    /// This member; no other thread of this process owns the key.
     Mine(BlockingOwnership<'a>),
-    /// To the member at this address.
+    /// The member at this address.
     Other(String),
 }
 
-/// Being responsible for a key. See [`Ownership`].
+/// The ownership of a key. See [`Ownership`].
 #[derive(Debug)]
 pub struct BlockingOwnership<'a>(Ownership<'a>);
 
-/// A follower of a group's changes. See [`MembersObserver`].
+/// An observer of a group's changes. See [`MembersObserver`].
 #[derive(Debug)]
 pub struct BlockingMembersObserver(MembersObserver);
 
@@ -41,29 +41,30 @@ impl Client {
 }
 
 impl Group {
-    /// The blocking side of an async group, with the options that it was given.
+    /// Wraps an async group, with its options.
     pub fn new(group: recipes::Group) -> Self {
         Group(group)
     }
 
-    /// Joins, and waits until the member may own keys.
+    /// Joins the group, and waits until the member may own keys.
     pub fn join(&self, address: impl Into<String>) -> Result<BlockingMember> {
         wait(self.0.join(address)).map(BlockingMember)
     }
 
-    /// The members.
+    /// Returns the members.
     pub fn members(&self) -> Result<Members> {
         wait(self.0.members())
     }
 
-    /// A follower of the group's changes.
+    /// Creates an observer of the members.
     pub fn observe(&self) -> BlockingMembersObserver {
         BlockingMembersObserver(self.0.observe())
     }
 }
 
 impl BlockingMember {
-    /// Where a key belongs. Waits while another thread of this process has it.
+    /// Returns the member that a key belongs to. Waits while another thread of this process owns
+    /// the key.
     pub fn route(&self, key: impl AsRef<[u8]>) -> Result<BlockingRoute<'_>> {
         Ok(match wait(self.0.route(key))? {
             Route::Mine(ownership) => BlockingRoute::Mine(BlockingOwnership(ownership)),
@@ -71,12 +72,12 @@ impl BlockingMember {
         })
     }
 
-    /// The members, this one among them.
+    /// Returns the members, including this one.
     pub fn members(&self) -> Result<Members> {
         wait(self.0.members())
     }
 
-    /// Leaves, and says how that went.
+    /// Leaves the group, and reports the result.
     pub fn leave(self) -> Result<()> {
         wait(self.0.leave())
     }

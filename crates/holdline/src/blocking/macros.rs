@@ -1,6 +1,6 @@
-//! What the blocking sides of recipes and guards have in common.
+//! The common parts of the blocking recipes and guards.
 
-/// Defines a recipe's blocking side: the async recipe, made with its options, in a newtype.
+/// Defines a blocking recipe: a newtype of the async recipe with its options.
 macro_rules! recipe {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -8,7 +8,7 @@ macro_rules! recipe {
         pub struct $name(recipes::$name);
 
         impl $name {
-            /// The blocking side of an async recipe, with the options that it was given.
+            /// Wraps an async recipe, with its options.
             pub fn new(recipe: recipes::$name) -> Self {
                 $name(recipe)
             }
@@ -16,7 +16,7 @@ macro_rules! recipe {
     };
 }
 
-/// Defines a guard's blocking side: everything of the async guard that does not wait, and `unlock`.
+/// Defines a blocking guard: every method of the async guard that does not wait, and `unlock`.
 macro_rules! guard {
     ($(#[$doc:meta])* $name:ident, $inner:ty) => {
         $(#[$doc])*
@@ -25,7 +25,7 @@ macro_rules! guard {
         pub struct $name($inner);
 
         impl $name {
-            /// Releases the lock, and says how that went.
+            /// Releases the lock, and reports the result.
             pub fn unlock(self) -> Result<()> {
                 wait(self.0.unlock())
             }
@@ -43,7 +43,7 @@ macro_rules! guard {
     };
 }
 
-/// Defines how a thread learns of a loss: of a lock, a leadership, a place in a group.
+/// Defines the methods that report a loss: of a lock, a leadership, or a membership.
 macro_rules! may_be_lost {
     ($name:ident, $what:literal) => {
         impl $name {
@@ -66,7 +66,7 @@ macro_rules! may_be_lost {
     };
 }
 
-/// Defines how a thread works under what it holds.
+/// Defines the methods that run work under a lock.
 macro_rules! works {
     ($name:ty, $held:literal) => {
         impl $name {
@@ -77,7 +77,8 @@ macro_rules! works {
                 wait(self.0.protect(async { work() }))
             }
 
-            /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
+            /// [`protect`](Self::protect) for work that is itself fallible: one `?` handles both
+            /// errors.
             pub fn try_protect<T, E: From<Error>>(
                 &self,
                 work: impl FnOnce() -> Result<T, E>,
@@ -88,11 +89,11 @@ macro_rules! works {
     };
 }
 
-/// Defines what the blocking side of a guard of one lock has besides.
+/// Defines the other methods of a guard of a single lock.
 macro_rules! one_lock {
     ($name:ident) => {
         impl $name {
-            /// Makes sure that the lock is held for at least `by` from now. See
+            /// Extends the lease so that the lock is held for at least `by` from now. See
             /// [`Guard::extend`].
             pub fn extend(&self, by: Duration) -> Result<()> {
                 wait(self.0.extend(by))

@@ -1,5 +1,5 @@
-//! What matters to a quorum besides its nodes: how many there are, whether they fail together, and
-//! whether one of them is slower than the others, or has another time.
+//! The examination of a quorum as a whole: how many nodes it has, whether they fail together, and
+//! whether one of them is slow or has another time.
 
 use super::{Examination, round_trips, servers};
 use crate::error::Result;
@@ -10,21 +10,21 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
-/// The round trips to each node, and all of them together, at most.
+/// The limits for each node: the number of round trips, and the time for all of them.
 const ROUND_TRIPS: u32 = 10;
 const MEASURE: Duration = Duration::from_secs(2);
-/// How far the nodes' clocks may be apart before it is worth a word.
+/// The difference between the nodes' clocks that is reported.
 const APART: Duration = Duration::from_secs(1);
 
-/// What was found about one node.
+/// The findings about one node.
 struct Node {
     findings: Findings,
     answers: bool,
-    /// The machine that it is on, if the URL tells: an address, or the device of a file.
+    /// The node's machine, if the URL tells: an address, or the device of a file.
     machine: Option<String>,
 }
 
-/// Looks at each node, and at what they have in common. Returns whether there is something to open.
+/// Examines each node, and what they share. Returns whether there is a store to open.
 pub(super) async fn nodes(
     urls: &[String],
     wanted: &Examination,
@@ -59,7 +59,7 @@ fn count(nodes: usize, answer: usize, findings: &mut Findings) {
     findings.majority("nodes", found, nodes, nodes, answer);
 }
 
-/// How far the nodes' clocks are apart. Leases do not depend on it, but tokens do.
+/// Compares the nodes' clocks. Leases do not depend on them, but tokens do.
 fn clocks(findings: &mut Findings) {
     let (Some(first), Some(last)) = (
         findings.clocks.iter().min_by_key(|(_, ahead)| *ahead).cloned(),
@@ -90,7 +90,7 @@ async fn node(url: &str, wanted: &Examination) -> Result<Node> {
     Ok(Node { findings, answers, machine: machine(url).await })
 }
 
-/// How fast the node answers. Returns whether it does.
+/// Measures the node's latency. Returns whether it answers.
 async fn measure(url: &str, wanted: &Examination, findings: &mut Findings) -> bool {
     findings.about(open::shown(url));
     let timed = async {
@@ -120,7 +120,7 @@ async fn measure(url: &str, wanted: &Examination, findings: &mut Findings) -> bo
     true
 }
 
-/// What tells the machine of a node from those of others; `None` if nothing does.
+/// A text that identifies the node's machine; `None` if it is unknown.
 async fn machine(url: &str) -> Option<String> {
     let shown = open::shown(url);
     let (scheme, rest) = shown.split_once(':')?;
@@ -135,7 +135,7 @@ async fn machine(url: &str) -> Option<String> {
             } else {
                 format!("{host}:1")
             };
-            // On a thread of its own: the system's resolver blocks.
+            // On a thread of its own, because the system's resolver blocks.
             let found = tokio::task::spawn_blocking(move || {
                 let mut found = host.to_socket_addrs().ok()?;
                 found.next().map(|address| address.ip().to_canonical())
@@ -145,7 +145,7 @@ async fn machine(url: &str) -> Option<String> {
     }
 }
 
-/// The device of a file's folder.
+/// The device of a file's directory.
 fn device(path: &str) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let path = std::path::Path::new(path.trim_start_matches("//"));

@@ -1,23 +1,23 @@
-//! Opening a store by its parts instead of a URL.
+//! Connection options: opening a store without writing a URL.
 
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_base::url::Secret;
 use std::fmt::Write;
 
-/// The parts by which a store on servers is found: for programs that have them apart, and above all
-/// for passwords, which need no encoding here.
+/// The connection options of a store on servers, for programs that have them in parts. Passwords,
+/// above all, need no encoding here.
 ///
-/// It says what a URL of the same scheme says, and is checked as one. A file is opened by
-/// [`File::open`](crate::sqlite::File::open), memory by
-/// [`Memory::new`](crate::stores::memory::Memory::new), a quorum of stores by
-/// [`Quorum::new`](crate::stores::quorum::Quorum::new); [`Client::new`] makes a client of any.
+/// The options mean the same as a URL of the same scheme, and are checked in the same way. For a
+/// file use [`File::open`](crate::sqlite::File::open), for memory
+/// [`Memory::new`](crate::stores::memory::Memory::new), and for a quorum of stores
+/// [`Quorum::new`](crate::stores::quorum::Quorum::new), then [`Client::new`].
 ///
-/// Those of a client that a program has already are taken over from its settings, which say where
-/// and who: `&redis::ConnectionInfo`, `&tokio_postgres::Config` and `&mysql_async::Opts` become
-/// `ConnectOptions` by `try_from`. The store makes connections of its own by them, and never uses
-/// the client's: a lock is renewed on a thread of the library, also while the program is busy,
-/// and nobody else's request stands before a renewal.
+/// A program that already has a client can reuse its settings (servers and credentials):
+/// `&redis::ConnectionInfo`, `&tokio_postgres::Config` and `&mysql_async::Opts` convert to
+/// `ConnectOptions` by `try_from`. The store opens its own connections and never uses the client's:
+/// the library renews locks on its own thread even while the program is busy, and no other request
+/// may delay a renewal.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
@@ -50,13 +50,13 @@ pub struct ConnectOptions {
     pub(super) user: Option<String>,
     password: Option<Secret>,
     path: String,
-    /// Their values may be passwords and keys, or hold them.
+    /// Their values may be or contain passwords and keys.
     options: Vec<(String, Secret)>,
 }
 
 impl ConnectOptions {
-    /// A store of this kind: the scheme of its URLs, as in `redis`, `rediss+cluster`, `etcds` or
-    /// `postgres`. See [`open`](crate::open()) for all of them.
+    /// Creates options for a store of this kind, given as the scheme of its URLs, such as `redis`,
+    /// `rediss+cluster`, `etcds` or `postgres`. See [`open`](crate::open()) for all schemes.
     pub fn new(scheme: impl Into<String>) -> Self {
         ConnectOptions {
             scheme: scheme.into(),
@@ -69,7 +69,7 @@ impl ConnectOptions {
     }
 
     /// Adds a server: `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`; for PostgreSQL also the
-    /// folder of a Unix socket.
+    /// directory of a Unix socket.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(host.into());
         self
@@ -81,27 +81,27 @@ impl ConnectOptions {
         self
     }
 
-    /// The user to log in as.
+    /// Sets the user to log in as.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The password, as it is. It is in no message, and `Debug` does not show it.
+    /// Sets the password, unencoded. No message contains it, and `Debug` does not show it.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(Secret(password.into()));
         self
     }
 
-    /// What a URL has behind its hosts: the database of PostgreSQL and MySQL, the database's number
-    /// in Redis (with Sentinel, `SERVICE/NUMBER`), the prefix of the keys in etcd, the path of the
-    /// root node in ZooKeeper, the path of a socket.
+    /// Sets the part of the URL after the hosts: the database of PostgreSQL and MySQL, the
+    /// database's number in Redis (with Sentinel, `SERVICE/NUMBER`), the prefix of the keys in
+    /// etcd, the path of the root node in ZooKeeper, the path of a socket.
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Sets an option of the store, as its guide describes it, in place of an earlier value.
+    /// Sets an option of the store, as its guide describes it. Replaces an earlier value.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.options.retain(|(other, _)| *other != name);
@@ -109,14 +109,14 @@ impl ConnectOptions {
         self
     }
 
-    /// The certificate authorities to trust, in PEM, instead of the system's; by the option
-    /// `ca_file` they are read from a file, for each connection anew.
+    /// Sets the certificate authorities to trust, in PEM, in place of the system's. The option
+    /// `ca_file` reads them from a file instead, again for each connection.
     pub fn ca_pem(self, authorities: impl Into<String>) -> Self {
         self.option("ca_pem", authorities)
     }
 
-    /// The client's certificate and its key, in PEM; by the options `cert_file` and `key_file` they
-    /// are read from files, for each connection anew.
+    /// Sets the client's certificate and its key, in PEM. The options `cert_file` and `key_file`
+    /// read them from files instead, again for each connection.
     pub fn client_pem(self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         self.option("cert_pem", certificate).option("key_pem", key)
     }
@@ -129,16 +129,16 @@ impl ConnectOptions {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes everything it has opened.
     pub async fn open(&self) -> Result<Client> {
         super::open(&self.url()?.0).await
     }
 
-    /// The URL that says the same.
+    /// The equivalent URL.
     pub(super) fn url(&self) -> Result<Secret> {
         if matches!(self.scheme.as_str(), "memory" | "sqlite" | "quorum") {
             let message = format!(
-                "a store of the kind \"{}\" is on no server; open it by its URL, or by its type",
+                "a store of the kind \"{}\" has no servers; open it by its URL, or by its type",
                 self.scheme
             );
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -178,13 +178,13 @@ impl ConnectOptions {
     }
 }
 
-/// Whether this may be a host, or the folder of a socket.
+/// Whether this may be a host, or the directory of a socket.
 fn is_host(text: &str) -> bool {
     let bad = |c: char| c.is_whitespace() || c.is_control() || "/@?#%,".contains(c);
     !text.is_empty() && (text.starts_with('/') || !text.contains(bad))
 }
 
-/// Adds a text to a URL, with all percent-encoded that may mean something there, except for these.
+/// Appends a text to a URL, percent-encoding every special character except these.
 fn encode(url: &mut String, text: &str, except: &[u8]) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || except.contains(&byte) {

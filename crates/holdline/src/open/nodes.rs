@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The time limit for a majority to be open.
 const MAJORITY_LIMIT: Duration = Duration::from_millis(1500);
-/// The time that the other nodes have after that, to report errors in their URLs.
+/// The time that the other nodes have after that to report errors in their URLs.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// The outcome of opening one node.
@@ -39,7 +39,7 @@ pub(super) async fn open(urls: Vec<String>) -> Result<Arc<dyn Store>> {
     if capabilities.len() <= urls.len() / 2 {
         return Err(unreachable(&urls, &outcomes));
     }
-    // A node that is not open yet is taken to have the others' capabilities.
+    // A node that is not open yet is assumed to have the others' capabilities.
     let capabilities = capabilities[0];
     let nodes = urls.iter().zip(openers).zip(outcomes);
     let nodes = nodes.map(|((url, opener), outcome)| {
@@ -64,7 +64,7 @@ fn opener(url: &str) -> Opener {
 }
 
 /// Opens all nodes concurrently. Returns when all have answered, soon after a majority is open, or
-/// when the time limit has passed. An error that no retry helps is returned at once.
+/// at the time limit. A permanent error is returned at once.
 async fn open_all(openers: &[Opener]) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = openers.iter().map(|_| Outcome::Silent).collect();
     let mut opening = FuturesUnordered::new();
@@ -99,8 +99,8 @@ async fn open_all(openers: &[Opener]) -> Result<Vec<Outcome>> {
     }
 }
 
-/// Whether no retry helps against a node's error. An answer that is not the server's is retried: it
-/// may be a proxy's whose server is down.
+/// Whether a node's error is permanent. An invalid answer is not: it may come from a proxy whose
+/// server is down.
 fn is_permanent(error: &Error) -> bool {
     !error.retryable() && error.kind() != ErrorKind::Invalid
 }

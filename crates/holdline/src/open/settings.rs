@@ -1,8 +1,8 @@
-//! The settings of a client that a program has already, as options for a store of its own.
+//! Conversions from the settings of a client that the program already has to connection options.
 //!
-//! What says *where* and *who* is taken over: hosts, database, user, password, TLS. What says *how*
-//! (time limits, keepalives, what a session sets) is not: a store has its own. What it cannot
-//! follow is refused, above all TLS that it would have to do without.
+//! The location and the identity are taken over: hosts, database, user, password, TLS. Behaviour
+//! (time limits, keepalives, session settings) is not: a store has its own. Settings that a store
+//! cannot follow are refused, above all TLS settings that it would have to drop.
 
 use super::ConnectOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,20 +13,20 @@ fn refused(client: &str, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// A host and its port, as [`ConnectOptions::host`] wants them.
+/// A host and its port in the form that [`ConnectOptions::host`] takes.
 fn join(host: &str, port: u16) -> String {
     holdline_base::url::join(host, port)
 }
 
-/// The settings of a `redis::Client`, which its `get_connection_info` returns.
+/// Takes over the settings of a `redis::Client`, which its `get_connection_info` returns.
 ///
-/// The store has connections of its own to the same server: see [`ConnectOptions`]. The time
-/// limits, the protocol and the library's name are not taken over.
+/// The store opens its own connections to the same server: see [`ConnectOptions`]. Time limits, the
+/// protocol version and the library's name are not taken over.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if TLS does not verify the host, or has certificates of its own, which
-/// cannot be read out of these settings: set `rediss` and [`ca_pem`](ConnectOptions::ca_pem).
+/// [`ErrorKind::Invalid`] if TLS does not verify the host, or uses its own certificates, which
+/// cannot be read from these settings: set `rediss` and [`ca_pem`](ConnectOptions::ca_pem).
 #[cfg(feature = "redis")]
 impl TryFrom<&redis::ConnectionInfo> for ConnectOptions {
     type Error = Error;
@@ -58,16 +58,16 @@ impl TryFrom<&redis::ConnectionInfo> for ConnectOptions {
     }
 }
 
-/// The settings of a `tokio_postgres` client, or of a pool of such.
+/// Takes over the settings of a `tokio_postgres` client or pool.
 ///
-/// The store has connections of its own to the same database: see [`ConnectOptions`]. Time limits,
+/// The store opens its own connections to the same database: see [`ConnectOptions`]. Time limits,
 /// keepalives and the application's name are not taken over.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if it is not plain whether connections are over TLS (`sslmode=prefer`,
-/// which is this client's default: set `disable` or `require`), or if there are settings that a
-/// store cannot follow: `options`, `hostaddr`, direct TLS, a demand for channel binding.
+/// [`ErrorKind::Invalid`] if the settings leave open whether connections use TLS (`sslmode=prefer`,
+/// the client's default: set `disable` or `require`), or if a store cannot follow them: `options`,
+/// `hostaddr`, direct TLS, mandatory channel binding.
 #[cfg(feature = "postgres")]
 impl TryFrom<&tokio_postgres::Config> for ConnectOptions {
     type Error = Error;
@@ -114,17 +114,17 @@ impl TryFrom<&tokio_postgres::Config> for ConnectOptions {
     }
 }
 
-/// The settings of a `mysql_async` client or pool.
+/// Takes over the settings of a `mysql_async` client or pool.
 ///
-/// The store has connections of its own to the same database: see [`ConnectOptions`]. The pool's
-/// limits, keepalives and what a session sets are not taken over; without authorities of its own,
-/// TLS trusts the system's.
+/// The store opens its own connections to the same database: see [`ConnectOptions`]. The pool's
+/// limits, keepalives and session settings are not taken over. If the settings have no certificate
+/// authorities, TLS trusts the system's.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if there is no user, if the server is at a socket, or if TLS does not
-/// verify the server, or has certificates of its own, which cannot be read out of these settings:
-/// set `tls` and [`ca_pem`](ConnectOptions::ca_pem).
+/// verify the server or uses its own certificates, which cannot be read from these settings: set
+/// `tls` and [`ca_pem`](ConnectOptions::ca_pem).
 #[cfg(feature = "mysql")]
 impl TryFrom<&mysql_async::Opts> for ConnectOptions {
     type Error = Error;

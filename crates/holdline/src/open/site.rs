@@ -1,6 +1,7 @@
-//! The identity of a node, however its URL is spelled, so that a quorum has no node twice.
+//! The identity of a node, independent of how its URL is spelled, so that no quorum has a node
+//! twice.
 //!
-//! URLs are parsed loosely, for comparison only: errors in them are reported by the store.
+//! URLs are parsed loosely, only to compare them; the store reports errors in them.
 
 use crate::error::Result;
 use crate::stores::quorum;
@@ -17,7 +18,7 @@ pub(super) fn address(url: &str) -> String {
     shown.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Refuses URLs of which two name the same store.
+/// Refuses URLs if two of them name the same store.
 pub(super) fn distinct(urls: &[String]) -> Result<()> {
     let sites: Vec<Site> = urls.iter().map(|url| Site::of(url)).collect();
     for (at, site) in sites.iter().enumerate() {
@@ -31,7 +32,7 @@ pub(super) fn distinct(urls: &[String]) -> Result<()> {
 /// The identity of a store.
 #[derive(Debug, PartialEq, Eq)]
 struct Site {
-    /// The servers or the file. One in common makes two stores the same.
+    /// The servers or the file. Two stores that share one are the same store.
     places: Vec<String>,
     /// The database, the prefix and the like.
     part: String,
@@ -46,7 +47,7 @@ impl Site {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         match scheme {
-            // Each store without a name is a new one.
+            // Every unnamed memory store is a new one.
             "memory" => {
                 let places = Some(rest.to_owned()).filter(|name| !name.is_empty());
                 Site { places: places.into_iter().collect(), part: scheme.to_owned() }
@@ -68,7 +69,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
         let of_key = |pair: &str| pair.strip_prefix(key)?.strip_prefix('=').map(decode);
         query.split('&').filter_map(of_key).next_back()
     };
-    // The same store with and without TLS, and by each of its scheme names.
+    // A store is the same with and without TLS, and under all its scheme names.
     let store = super::feature_of(scheme).unwrap_or_default();
     if store != "redis" {
         let (port, options) = match store {
@@ -102,7 +103,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
     Site { places, part: format!("redis {kind} {service:?} {db} {prefix:?}") }
 }
 
-/// A host and its port, with one name for this machine.
+/// A host and its port, with one name for the local machine.
 fn host(text: &str, port: u16) -> String {
     let (host, given) = url::host_and_port(text).unwrap_or((text, None));
     let port = given.unwrap_or(port);
@@ -132,7 +133,7 @@ fn file(path: &Path) -> String {
     whole.display().to_string()
 }
 
-/// Decodes percent-encoding; leaves a text as it is that has an invalid sequence.
+/// Decodes percent-encoding; returns a text with an invalid sequence unchanged.
 fn decode(text: &str) -> String {
     url::decode(text).unwrap_or_else(|_| text.to_owned())
 }

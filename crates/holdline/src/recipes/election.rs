@@ -54,7 +54,7 @@ pub struct Leadership {
     pub participant: Participant,
 }
 
-/// A follower of an election's changes. Made by [`Election::observe`].
+/// An observer of an election's changes. Created by [`Election::observe`].
 #[derive(Debug)]
 pub struct Observer {
     election: Election,
@@ -68,7 +68,7 @@ pub struct Observer {
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Election {
-    /// The election of this name.
+    /// Creates a handle of the election of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         Election { client: client.clone(), name, options: Options::new(Recipe::Election) }
@@ -80,16 +80,17 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the candidature, in the background.
+    /// Dropping the future withdraws the candidacy in the background.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leader> {
         self.campaign_as(value.into(), Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Campaigns without waiting, and without taking a place. `None` if others were before.
+    /// Campaigns without waiting or taking a place in the line. `None` if another candidate leads
+    /// or waits.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the candidature, in the background.
+    /// Dropping the future withdraws the candidacy in the background.
     pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leader>> {
         self.campaign_as(value.into(), Wait::Not).await
     }
@@ -98,7 +99,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the candidature, in the background.
+    /// Dropping the future withdraws the candidacy in the background.
     pub async fn campaign_within(
         &self,
         value: impl Into<String>,
@@ -107,7 +108,7 @@ impl Election {
         self.campaign_as(value.into(), Wait::Within(time)).await
     }
 
-    /// The current leader, if there is one.
+    /// Returns the current leader, if there is one.
     ///
     /// # Cancel safety
     ///
@@ -116,8 +117,8 @@ impl Election {
         Ok(Leadership::of(self.client.inspect(&self.name).await?))
     }
 
-    /// An observer of the election. It listens where the store tells of changes, and polls every
-    /// half second otherwise: see [`Changes::next`].
+    /// Creates an observer of the election. It listens if the store reports changes, and polls
+    /// every half second otherwise: see [`Changes::next`].
     pub fn observe(&self) -> Observer {
         let election = self.clone();
         Observer { election, every: POLL_INTERVAL, changes: None, polled: false, last: None }
@@ -146,13 +147,13 @@ impl Leader {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now;
+    /// [`Lost`](crate::ErrorKind::Lost) if another candidate may lead by now;
     /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
     /// could not be asked, in which case the next renewal publishes the value.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future keeps the leadership, with the old value or the new.
+    /// Dropping the future keeps the leadership, with either the old or the new value.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
         self.guard.annotate(kept(&note, self.guard.name())?).await
@@ -176,20 +177,20 @@ impl Deref for Leader {
 }
 
 impl Observer {
-    /// Sets the poll interval, for stores that do not tell of changes.
+    /// Sets the poll interval, used if the store does not report changes. Default: 500 ms.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(10));
         self
     }
 
-    /// The next change: the first call returns the current leader at once, later ones return when
-    /// the leader or its value has changed. `None` while nobody leads. Changes that are undone
-    /// between two looks are not seen. An outage of the store is ridden out for as long as the
-    /// client's [`outage`](Client::outage) allows.
+    /// Waits for the next change. The first call returns the current leader at once; later calls
+    /// return when the leader or its value has changed. `None` means that there is no leader. A
+    /// change that is undone between two polls is not seen. Waits out an outage of the store, up to
+    /// the client's [`outage`](Client::outage) limit.
     ///
     /// # Errors
     ///
-    /// The store could not be asked; the next call asks again.
+    /// An error means that the store could not be asked; the next call asks again.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,5 @@
-//! The recipes: the kinds of lock. Each is a weight and a capacity for the one rule, and one file.
+//! The recipes: the kinds of lock. Each is one file: a weight and a capacity for the admission
+//! rule.
 //!
 //! | recipe | capacity | weight |
 //! | --- | --- | --- |
@@ -6,7 +7,7 @@
 //! | [`Semaphore`] of n | n | permits asked for |
 //! | [`RwLock`] | 2^30 | read 1, write 2^30 |
 //! | [`Multi`] | several mutexes, in name order | all or none |
-//! | [`Group`] | more than there are members | 1 |
+//! | [`Group`] | more than its members | 1 |
 
 mod election;
 mod group;
@@ -30,7 +31,7 @@ use crate::guard::Guard;
 use crate::names::Name;
 use crate::options::{Options, Wait};
 
-/// Acquires a weight of a capacity, for all recipes.
+/// Acquires `weight` of `capacity`, for all recipes.
 async fn acquire(
     client: &Client,
     options: &Options,
@@ -45,7 +46,7 @@ async fn acquire(
     Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }
 
-/// The result of [`Wait::Forever`], which never is `None`.
+/// Unwraps the result of [`Wait::Forever`], which is never `None`.
 fn expect_acquired<T>(found: Option<T>) -> T {
     found.expect("waiting for ever ends with the lock or an error")
 }

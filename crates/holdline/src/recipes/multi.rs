@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// Several mutexes that are locked together: all or none.
 ///
-/// They are always locked in the order of their names, so that two that share names never deadlock.
-/// Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
+/// The mutexes are always locked in the order of their names, so two that share names never
+/// deadlock. Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -36,7 +36,7 @@ pub struct Multi {
     options: Options,
 }
 
-/// Several held locks. Dropping it releases them all in the background.
+/// The guard of several held locks. Dropping it releases them all in the background.
 #[derive(Debug)]
 #[must_use = "dropping the guard at once releases the locks at once"]
 pub struct MultiGuard {
@@ -45,7 +45,7 @@ pub struct MultiGuard {
 }
 
 impl Multi {
-    /// The locks of these names; a name given twice counts once.
+    /// Creates a handle of the mutexes of these names; duplicates count once.
     pub fn new<N: AsRef<str>>(client: &Client, names: impl IntoIterator<Item = N>) -> Self {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         Multi { client: client.clone(), names, options: Options::new(Recipe::Multi) }
@@ -53,30 +53,31 @@ impl Multi {
 
     option_methods!();
 
-    /// Locks all, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock); none
-    /// is held then.
+    /// Acquires all locks, waiting as long as it takes. Errors as
+    /// [`Mutex::lock`](crate::Mutex::lock); after an error none is held.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases, in the background, what was locked so far.
+    /// Dropping the future releases the locks acquired so far, in the background.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.take(Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks all if none needs a wait; otherwise none.
+    /// Acquires all locks if none requires waiting. `None` otherwise, and then none is held.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases, in the background, what was locked so far.
+    /// Dropping the future releases the locks acquired so far, in the background.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
         self.take(Wait::Not).await
     }
 
-    /// Locks all, waiting up to `time` in all; otherwise none.
+    /// Acquires all locks, waiting up to `time` in total. `None` if that was too short, and then
+    /// none is held.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases, in the background, what was locked so far.
+    /// Dropping the future releases the locks acquired so far, in the background.
     pub async fn lock_within(&self, time: Duration) -> Result<Option<MultiGuard>> {
         self.take(Wait::Within(time)).await
     }
@@ -85,7 +86,10 @@ impl Multi {
         // All names are checked before the first lock is taken.
         let names = self.names.iter().map(Name::new).collect::<Result<Vec<_>>>()?;
         if names.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a lock of no names at all makes no sense"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a lock of several names needs at least one name",
+            ));
         }
         let start = clock::now();
         let mut guards = Vec::with_capacity(names.len());
@@ -111,7 +115,7 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// Whether all locks are known to be held.
+    /// Whether all locks are certainly still held.
     pub fn is_valid(&self) -> bool {
         self.guards.iter().all(Guard::is_valid)
     }
@@ -125,8 +129,7 @@ impl MultiGuard {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
     }
 
-    /// The cause of the loss of the first lock that is lost, as [`Guard::loss`] returns it; `None`
-    /// while all are held.
+    /// The cause of the first loss, as [`Guard::loss`] returns it; `None` while all locks are held.
     ///
     /// # Cancel safety
     ///
@@ -150,8 +153,7 @@ impl MultiGuard {
         }
     }
 
-    /// Runs `work` that can fail itself under all the locks, as [`Guard::try_protect`] does under
-    /// one.
+    /// Runs fallible `work` under all the locks, as [`Guard::try_protect`] does under one.
     ///
     /// # Cancel safety
     ///
@@ -163,7 +165,7 @@ impl MultiGuard {
         self.protect(work).await?
     }
 
-    /// Releases all, last first, and returns the first error after trying all.
+    /// Releases all locks, last first. Tries all of them, and returns the first error.
     ///
     /// # Cancel safety
     ///

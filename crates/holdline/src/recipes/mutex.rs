@@ -9,14 +9,13 @@ use crate::options::{Options, Wait, option_methods};
 use crate::request::Handoff;
 use std::time::Duration;
 
-/// The most holders that one ticket serves: each has a token of its own, and they are taken in
-/// advance.
+/// The most holders that one ticket can serve. Each needs a token of its own, reserved in advance.
 const MOST_HOLDERS: u32 = 1 << 16;
 
-/// A mutex: a lock that one holder has at a time, over all processes that use the store.
+/// A mutex: a lock with one holder at a time, across all processes that use the store.
 ///
-/// Creating one sends no request. It is cheap to clone; two of the same name and store are the same
-/// lock.
+/// Creating one sends no request, and clones are cheap. Two mutexes of the same name and store are
+/// the same lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,7 +38,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The mutex of this name. An invalid name is reported when it is locked.
+    /// Creates a handle of the mutex of this name. An invalid name is reported on locking.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         Mutex { client: client.clone(), name, options: Options::default() }
@@ -47,24 +46,24 @@ impl Mutex {
 
     option_methods!();
 
-    /// Allows local handoff: a release passes the lock, still held, to the next waiting task of
-    /// this process without a request to the store, for up to `most` holders in a row (never more
-    /// than 65,536) and up to `time`. Other processes wait meanwhile, and `status` shows the first
-    /// of the holders.
+    /// Enables local handoff: a release passes the lock, still held, to the next waiting task of
+    /// this process without a request to the store. One lock serves up to `most` holders in a row
+    /// (at most 65,536), for up to `time`. Other processes wait meanwhile, and `status` shows the
+    /// first of the holders.
     ///
-    /// If the next task has not asked for handoff, or for another lease, margin or renewal, the
-    /// lock is released as usual.
+    /// If the next task has not enabled handoff, or uses another lease, margin or renewal interval,
+    /// the lock is released as usual.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
         self.options.handoff = Some(Handoff { most: most.min(MOST_HOLDERS), time });
         self
     }
 
-    /// Locks, waiting as long as it takes.
+    /// Acquires the lock, waiting as long as it takes.
     ///
     /// # Errors
     ///
-    /// An error means that the store could not be asked (a few times in a row), or that the name or
-    /// an option is invalid; never that the lock is held.
+    /// An error means that several requests to the store failed in a row, or that the name or an
+    /// option is invalid; never that the lock is held.
     ///
     /// # Cancel safety
     ///
@@ -73,17 +72,17 @@ impl Mutex {
         self.acquire(Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks if the lock is free and nobody waits for it. `None` otherwise; nothing is written
-    /// then.
+    /// Acquires the lock if it is free and has no waiters. `None` otherwise, and then nothing is
+    /// written.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was acquired, in the background.
+    /// Dropping the future releases the lock in the background, if it was acquired.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Wait::Not).await
     }
 
-    /// Locks, waiting up to `time`. `None` if it was not acquired.
+    /// Acquires the lock, waiting up to `time`. `None` if it was not acquired.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! The reentrant mutex: one that its owner may lock again.
+//! The reentrant mutex: its owner may lock it again.
 
 use super::{acquire, expect_acquired};
 use crate::client::{Client, Reentry};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The owner of a reentrant mutex: an explicit identity, passed along or carried by a task-local
-/// [scope](Owner::scope). A thread's or a task's id would not do, because async code moves between
+/// [scope](Owner::scope). The id of a thread or task would not do, because async code moves between
 /// them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u128);
@@ -24,11 +24,11 @@ tokio::task_local! {
 }
 
 impl Owner {
-    /// A new owner, different from all others.
+    /// Creates a new owner, different from all others.
     ///
     /// # Panics
     ///
-    /// If the system gives no random numbers.
+    /// If the system provides no random numbers.
     #[allow(clippy::new_without_default, reason = "a default that differs each time surprises")]
     pub fn new() -> Self {
         Owner(names::random().expect("the system gives random numbers"))
@@ -57,11 +57,11 @@ impl Owner {
     }
 }
 
-/// A reentrant mutex: its [`Owner`] may lock it again. It is released when all of that owner's
-/// guards are gone. For all others it is the [`Mutex`](crate::Mutex) of the same name.
+/// A reentrant mutex: its [`Owner`] may lock it again. It is released when all guards of that owner
+/// are gone. To all others it is the [`Mutex`](crate::Mutex) of the same name.
 ///
-/// Counting is local to the client; the store sees one holder. The token is the same for all of an
-/// owner's guards.
+/// Guards are counted in the client; the store sees one holder. All guards of an owner have the
+/// same token.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,13 +83,13 @@ pub struct ReentrantMutex {
     options: Options,
 }
 
-/// A guard of a reentrant mutex, one of its owner's. Clones count as well.
+/// One of its owner's guards of a reentrant mutex. Clones count as guards, too.
 #[derive(Clone, Debug)]
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct ReentrantGuard(Arc<Guard>);
 
 impl ReentrantMutex {
-    /// The lock of this name.
+    /// Creates a handle of the mutex of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         ReentrantMutex { client: client.clone(), name, options: Options::new(Recipe::Reentrant) }
@@ -97,7 +97,7 @@ impl ReentrantMutex {
 
     option_methods!();
 
-    /// Locks, waiting as long as it takes; at once if `owner` holds it. Errors as
+    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it. Errors as
     /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and
     /// has lost it.
     ///
@@ -108,16 +108,16 @@ impl ReentrantMutex {
         self.take(owner, Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks if that needs no wait.
+    /// Acquires the lock if that requires no waiting. `None` otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was acquired, in the background.
+    /// Dropping the future releases the lock in the background, if it was acquired.
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
         self.take(owner, Wait::Not).await
     }
 
-    /// Locks, waiting up to `time`.
+    /// Acquires the lock, waiting up to `time`. `None` if it was not acquired.
     ///
     /// # Cancel safety
     ///
@@ -133,8 +133,8 @@ impl ReentrantMutex {
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>> {
         let name = Name::new(&self.name)?;
         let entry: Reentry = self.client.reentry(&name, owner.0);
-        // The entry is held while acquiring, so that two tasks of one owner do not wait for each
-        // other's lock.
+        // The slot stays locked while acquiring, so that two tasks of one owner do not wait for
+        // each other's lock.
         let start = clock::now();
         let mut current = match wait {
             Wait::Forever => entry.lock().await,
@@ -162,7 +162,7 @@ impl ReentrantMutex {
 }
 
 impl ReentrantGuard {
-    /// Drops this guard, and releases the lock if it was the owner's last, as [`Guard::unlock`]
+    /// Drops this guard, and releases the lock if it was its owner's last, as [`Guard::unlock`]
     /// does.
     ///
     /// # Cancel safety

@@ -10,15 +10,14 @@ use crate::options::{Options, Wait, option_methods};
 use std::ops::Deref;
 use std::time::Duration;
 
-/// The weight of a writer, and the capacity: the most readers that can hold at once.
+/// The weight of a writer, and the capacity: the most readers at once.
 const CAPACITY: u32 = crate::store::READ_WRITE;
 
-/// A read-write lock: many readers share it, or one writer has it alone, over all processes that
-/// use the store. First come, first served: readers that arrive after a waiting writer wait behind
-/// it.
+/// A read-write lock, across all processes that use the store: many readers share it, or one writer
+/// has it exclusively. It is fair: readers that arrive after a waiting writer wait behind it.
 ///
-/// There is no upgrade from reading to writing: two readers that upgrade would deadlock. There is a
-/// [downgrade](WriteGuard::downgrade), which admits no other writer in between.
+/// There is no upgrade from reading to writing, because two upgrading readers would deadlock. There
+/// is a [downgrade](WriteGuard::downgrade), which admits no other writer in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,13 +37,13 @@ pub struct RwLock {
     options: Options,
 }
 
-/// A held write lock: a [`Guard`] that can be downgraded to a read lock.
+/// The guard of a held write lock: a [`Guard`] that can be downgraded to a read lock.
 #[derive(Debug)]
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct WriteGuard(Guard);
 
 impl RwLock {
-    /// The lock of this name.
+    /// Creates a handle of the lock of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         RwLock { client: client.clone(), name, options: Options::new(Recipe::RwLock) }
@@ -52,7 +51,7 @@ impl RwLock {
 
     option_methods!();
 
-    /// Locks for reading, waiting as long as it takes. Errors as
+    /// Acquires the read lock, waiting as long as it takes. Errors as
     /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
@@ -62,16 +61,16 @@ impl RwLock {
         self.take(1, Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks for reading if that needs no wait.
+    /// Acquires the read lock if that requires no waiting. `None` otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was acquired, in the background.
+    /// Dropping the future releases the lock in the background, if it was acquired.
     pub async fn try_read(&self) -> Result<Option<Guard>> {
         self.take(1, Wait::Not).await
     }
 
-    /// Locks for reading, waiting up to `time`.
+    /// Acquires the read lock, waiting up to `time`. `None` if it was not acquired.
     ///
     /// # Cancel safety
     ///
@@ -80,7 +79,7 @@ impl RwLock {
         self.take(1, Wait::Within(time)).await
     }
 
-    /// Locks for writing, waiting as long as it takes. Errors as
+    /// Acquires the write lock, waiting as long as it takes. Errors as
     /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
@@ -90,16 +89,16 @@ impl RwLock {
         self.take(CAPACITY, Wait::Forever).await.map(expect_acquired).map(WriteGuard)
     }
 
-    /// Locks for writing if that needs no wait.
+    /// Acquires the write lock if that requires no waiting. `None` otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was acquired, in the background.
+    /// Dropping the future releases the lock in the background, if it was acquired.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
         Ok(self.take(CAPACITY, Wait::Not).await?.map(WriteGuard))
     }
 
-    /// Locks for writing, waiting up to `time`.
+    /// Acquires the write lock, waiting up to `time`. `None` if it was not acquired.
     ///
     /// # Cancel safety
     ///
@@ -115,12 +114,13 @@ impl RwLock {
 }
 
 impl WriteGuard {
-    /// Downgrades to a read lock, without admitting another writer in between. The token stays.
+    /// Downgrades to a read lock without admitting another writer in between. The token stays the
+    /// same.
     ///
     /// # Errors
     ///
-    /// The store could not be asked, or the lock is lost. The guard comes back with the error; it
-    /// may have been downgraded already.
+    /// An error means that the store could not be asked or that the lock is lost. The guard is
+    /// returned with the error; it may already be downgraded.
     ///
     /// # Cancel safety
     ///

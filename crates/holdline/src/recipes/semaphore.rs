@@ -9,9 +9,9 @@ use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
 use std::time::Duration;
 
-/// A semaphore: a number of permits that holders share, over all processes that use the store. All
-/// users of a name must give the same number. First come, first served: a request for many permits
-/// is not starved by requests for few.
+/// A semaphore: a number of permits that holders share, across all processes that use the store.
+/// All users of a name must give the same number. It is fair: a request for many permits is not
+/// starved by requests for few.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +32,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore of this name, with this many permits in all.
+    /// Creates a handle of the semaphore of this name, with this many permits in total.
     pub fn new(client: &Client, name: impl AsRef<str>, permits: u32) -> Self {
         let name = name.as_ref().to_owned();
         Semaphore {
@@ -49,8 +49,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](crate::ErrorKind::Invalid) if `n` is 0 or more than there are;
-    /// [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another number;
+    /// [`Invalid`](crate::ErrorKind::Invalid) if `n` is 0 or more than the total;
+    /// [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another total;
     /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
@@ -60,11 +60,11 @@ impl Semaphore {
         self.take(n, Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Acquires `n` permits if they are free and nobody waits. `None` otherwise.
+    /// Acquires `n` permits if they are free and there are no waiters. `None` otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the permits, if they were acquired, in the background.
+    /// Dropping the future releases the permits in the background, if they were acquired.
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
         self.take(n, Wait::Not).await
     }

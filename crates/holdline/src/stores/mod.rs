@@ -1,4 +1,4 @@
-//! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
+//! The stores: a folder for each kind, and their common parts. Each store has a feature of its own.
 
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "simulation"))]
 #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "each store uses a part of it"))]

@@ -1,23 +1,23 @@
-//! The opening of a store that connects, with an error that says what listens at its address
-//! instead.
+//! The opening of a store that connects, with an error that says which other service listens at the
+//! address.
 
 use crate::clock;
 use crate::error::{Error, Result};
 use std::time::Duration;
 
-/// The patience with a silent server before it is probed, where a probe harms nobody.
+/// How long a server may stay silent before it is probed, where a probe is harmless.
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) fn patience(limit: Duration) -> Duration {
     Duration::from_millis(700).min(limit / 2)
 }
 
-/// Opens a store within the limit, or returns `silent`. If it cannot be reached, or is silent for
-/// longer than `patience`, the error is what `foreign` finds out about the address, if it does in
-/// time.
+/// Opens a store within the limit, or returns `silent`. If the store is unreachable, or silent for
+/// longer than `patience`, the error is the one that `foreign` finds for the address, if it does so
+/// in time.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes what was opened.
+/// Dropping the future closes everything it has opened.
 pub(crate) async fn open<T, F: Future<Output = Option<Error>>>(
     limit: Duration,
     patience: Duration,

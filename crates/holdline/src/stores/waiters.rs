@@ -1,7 +1,7 @@
-//! Wake-ups for the waiters of this process, by ticket; and the callback for losses.
+//! Wake-ups for the waiters of this process, by ticket, and the loss callback.
 //!
 //! A notice may come between the reply that gave a place and the wait for it, so it is kept until
-//! then. The notices kept for tickets without a waiter are bounded.
+//! then. The number of notices kept for tickets without a waiter is bounded.
 
 use crate::store::{LossHint, Seq, TicketId};
 use crate::sync::Mutex;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// The waiters and the pending notices, by ticket.
+/// The waiters and pending notices, by ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     pub(crate) loss: LossHandler,
@@ -21,12 +21,12 @@ pub(crate) struct Waiters {
 struct Slot {
     notify: Arc<Notify>,
     waiting: usize,
-    /// The place at which it was admitted, if the last notice said so.
+    /// The place of its admission, if the last notice reported one.
     admitted: Option<Seq>,
 }
 
-/// The number of slots at which those without a waiter are dropped. A lost notice costs the waiter
-/// a bounded wait.
+/// The number of slots at which those without a waiter are dropped. A lost notice costs its waiter
+/// a bounded delay.
 const KEPT: usize = 4096;
 
 impl Waiters {
@@ -35,7 +35,7 @@ impl Waiters {
         self.notify(id, None);
     }
 
-    /// As [`wake`](Self::wake), with the place at which the ticket was admitted.
+    /// As [`wake`](Self::wake), with the place of the ticket's admission.
     #[cfg(any(feature = "redis", feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn admit(&self, id: TicketId, seq: Seq) {
         self.notify(id, Some(seq));
@@ -57,7 +57,7 @@ impl Waiters {
         slot.notify.notify_one();
     }
 
-    /// Wakes all present waiters: notices may have been lost.
+    /// Wakes all current waiters, because notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
         for slot in self.slots.lock().values_mut().filter(|slot| slot.waiting > 0) {
@@ -66,14 +66,14 @@ impl Waiters {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[cfg(feature = "postgres")]
     pub(crate) fn are_none(&self) -> bool {
         self.slots.lock().values().all(|slot| slot.waiting == 0)
     }
 
-    /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
-    /// says so.
+    /// Waits for a notice to this ticket. Returns the place of its admission, if the notice reports
+    /// one.
     pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
@@ -81,7 +81,7 @@ impl Waiters {
     }
 }
 
-/// A registered waiter. The last one to be dropped removes the slot.
+/// A registered waiter. Dropping the last one of a ticket removes the slot.
 struct Waiter<'a> {
     waiters: &'a Waiters,
     id: TicketId,
@@ -109,7 +109,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// The callback for losses, once it is set.
+/// The loss callback, once it is set.
 #[derive(Clone, Default)]
 pub(crate) struct LossHandler(Arc<OnceLock<LossHint>>);
 

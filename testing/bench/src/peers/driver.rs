@@ -1,4 +1,4 @@
-//! A driver: a program that takes locks of one library, told in lines what to do.
+//! A driver: a program that takes locks of one library, by orders in lines.
 
 use super::list::Peer;
 use crate::Failure;
@@ -35,7 +35,7 @@ impl Drivers {
     }
 }
 
-/// Where the sources are.
+/// The folder of the sources.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
@@ -57,7 +57,7 @@ fn build(language: Option<Language>, key: &str) -> Result<PathBuf, String> {
     Ok(target)
 }
 
-/// Whether this file says which packages in which versions there are.
+/// Whether this file pins the versions of packages.
 fn is_pin(file: &Path) -> bool {
     let pins = ["mod", "sum", "xml", "json", "txt"];
     file.extension().is_some_and(|extension| pins.iter().any(|pin| extension == *pin))

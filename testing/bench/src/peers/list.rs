@@ -3,10 +3,10 @@
 use super::Store;
 use holdline_testkit::Language::{self, Go, Java, Node, Python};
 
-/// A library's lock. How each waits, and what it promises, stands in `docs/peers.md`.
+/// A library's lock. `docs/peers.md` says how each waits, and what it promises.
 pub(super) struct Peer {
     pub(super) store: Store,
-    /// What its driver calls it.
+    /// Its name in its driver.
     pub(super) name: &'static str,
     /// The language of its driver; none is Rust.
     pub(super) language: Option<Language>,
@@ -17,7 +17,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub(super) fn label(&self) -> String {
         let beside = self.scheme.map(|scheme| format!(", beside {scheme}"));
         format!("{}{}", self.name, beside.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What is measured, and what came of it.
+//! The measurements, and their results.
 
 use super::driver::Driver;
 use super::list::Peer;
@@ -11,17 +11,17 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// So many locks are held at once.
+/// The number of locks held at once.
 pub(super) const HELD: usize = 10_000;
 
-/// What a scenario is about.
+/// The subject of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Figure {
     /// Time of a pair.
     Time,
     /// Pairs a second.
     Rate,
-    /// What 99 of 100 waits do not exceed.
+    /// The 99th percentile of the waits.
     P99,
 }
 
@@ -101,7 +101,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// What a driver says of a round.
+/// A driver's report of a round.
 #[derive(Deserialize)]
 struct Said {
     /// How many locks each task got in time.

@@ -46,7 +46,7 @@ impl Options {
     }
 }
 
-/// Where peers meet.
+/// The servers on which peers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Store {
     Redis,
@@ -113,7 +113,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     options.page.as_deref().map_or(Ok(()), |page| page::write(page, report))
 }
 
-/// What is said of a store without a server.
+/// The remark about a store without a server.
 fn nothing(store: Store, why: &Failure) -> Table {
     let mut table = Table::new(format!("{}: not run", store.label()), &["missing"]);
     table.row([why.to_string().into()]);

@@ -5,10 +5,10 @@ use crate::machine;
 use crate::report::Report;
 use std::path::Path;
 
-/// What surrounds them.
+/// The markers around the tables.
 const MARKS: [&str; 2] = ["<!-- tables -->\n", "<!-- end -->"];
 
-/// Replaces the tables of a page by those of this run.
+/// Replaces the tables of a page with those of this run.
 pub(super) fn write(page: &Path, report: &Report) -> Result<(), Failure> {
     let text = std::fs::read_to_string(page)
         .map_err(|error| format!("cannot read {}: {error}", page.display()))?;

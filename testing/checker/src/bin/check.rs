@@ -1,4 +1,4 @@
-//! Prints what the rules say about a history file.
+//! Prints the verdict of the rules on a history file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use holdline_checker::{Expect, Fences, Handoff, History, check};
 
-/// Check a history of a lock system: who held what when, and was it right?
+/// Check a history of a lock system: did every holder hold rightly?
 ///
-/// Prints a table of all rules, and for each violation the events that prove it. Ends with 0 if
+/// Prints a table of all rules, and for each violation the events that prove it. Exits with 0 if
 /// every rule that applies passes, with 1 if one fails or could not be judged, and with 2 if the
 /// history or the flags cannot be read.
 ///
@@ -41,7 +41,7 @@ struct Args {
     /// A live holder that no fault touches keeps its lock.
     #[arg(long)]
     keeps_leases: bool,
-    /// The client does not tell its user that a lock is lost.
+    /// The client does not notify its user of a lost lock.
     #[arg(long)]
     no_loss_signal: bool,
     /// The history has no renewals, because a library does them by itself.
@@ -53,13 +53,13 @@ struct Args {
     /// The fewest lost locks that make a run count.
     #[arg(long, value_name = "N")]
     min_expiries: Option<usize>,
-    /// The smallest share of attempts that met somebody, in percent.
+    /// The smallest share of contended attempts, in percent.
     #[arg(long, value_name = "PERCENT")]
     min_contention: Option<u32>,
     /// The bound on hand-offs in milliseconds, for 99 of 100 of them.
     #[arg(long, value_name = "MS")]
     handoff: Option<u64>,
-    /// How soon a fresh client gets every lock after the last heal, in milliseconds.
+    /// How soon a fresh client acquires every lock after the last heal, in milliseconds.
     #[arg(long, value_name = "MS")]
     liveness: Option<u64>,
     /// How late a request may still reach the store, in milliseconds.

@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::{Access, Reply, Request};
 use crate::event::Register;
 
-/// How long a client waits for an answer. The server answers at once, so this is for a dead one.
+/// The time limit for an answer. The server answers at once, so this detects a dead one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tells the clients of one process apart.
+/// Distinguishes the clients of one process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A client of the guarded resource. One request at a time.
@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the server at this path. The client's own socket lies beside it.
+    /// Connects to the server at this path. The client's own socket is beside it.
     pub fn connect(server: &Path) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut path = server.as_os_str().to_owned();
@@ -37,18 +37,18 @@ impl Client {
         Ok(client)
     }
 
-    /// Raises the register's mark to the token. Do this first, or a stale writer may slip between
+    /// Raises the register's mark to the token. Do this first, or a stale writer may write between
     /// your read and your write.
     pub fn open(&self, lock: &str, reg: Register, token: u64) -> io::Result<Reply> {
         self.ask(&Request::Open(access(lock, reg, token)))
     }
 
-    /// Reads the register: the last id and the length.
+    /// Reads the register: its last id and its length.
     pub fn read(&self, lock: &str, reg: Register, token: u64) -> io::Result<Reply> {
         self.ask(&Request::Read(access(lock, reg, token)))
     }
 
-    /// Writes back what was read, of which `base` was the last id, with one id more.
+    /// Writes the list back with one more id; `base` was the last id that was read.
     pub fn write(
         &self,
         lock: &str,
@@ -60,7 +60,7 @@ impl Client {
         self.ask(&Request::Write { access: access(lock, reg, token), base, uid })
     }
 
-    /// Lets the server write its dump and end.
+    /// Makes the server write its dump and exit.
     pub fn stop(&self) -> io::Result<()> {
         self.ask(&Request::Stop).map(drop)
     }
@@ -74,8 +74,8 @@ impl Client {
     }
 }
 
-/// Goes on where a call was interrupted: a process that was stopped and let go on finds its calls
-/// with a time limit broken off. The answer still comes, and must not be taken for the next one's.
+/// Repeats an interrupted call: in a process that was stopped and continued, calls with a time
+/// limit are interrupted. The answer still comes, and must not be mistaken for the next one's.
 fn persist<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

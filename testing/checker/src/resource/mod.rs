@@ -1,9 +1,10 @@
-//! The guarded resource: what a lock is there to protect, made to notice when it was not.
+//! The guarded resource: stands for the data that a lock protects, and detects failures of the
+//! lock.
 //!
 //! For each lock it has three registers, each a list of unique ids. A client reads a list, works,
-//! and writes it back with one id more; if two clients do so at once, one's id gets lost. The
-//! registers differ in when they check the fencing token: never, on writes, on reads and writes.
-//! Only the last one loses nothing, and only if the client opens it with its token first.
+//! and writes it back with one more id; if two clients do so at once, one id is lost. The registers
+//! differ in when they check the fencing token: never, on writes, on reads and writes. Only the
+//! last one loses nothing, and only if the client first opens it with its token.
 
 mod client;
 mod server;
@@ -17,10 +18,10 @@ use crate::event::{Event, Op, Phase, Reason, Register};
 pub use client::Client;
 pub use server::Server;
 
-/// How many ids go into one event of a dump, so that a line stays under a page.
+/// The most ids in one event of a dump, so that a line stays below a page.
 const DUMPED_AT_ONCE: usize = 150;
 
-/// What a client asks of the resource.
+/// A client's request to the resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request {
@@ -28,21 +29,21 @@ pub enum Request {
     Open(Access),
     /// Read the register.
     Read(Access),
-    /// Write back what was read, with one id more.
+    /// Write the list back with one more id.
     Write {
-        /// Which register, and with what token.
+        /// The register and the token.
         #[serde(flatten)]
         access: Access,
-        /// The last id of the list that was read; none if it was empty.
+        /// The last id of the list that was read; `None` if it was empty.
         base: Option<u64>,
         /// The id to append, never used before.
         uid: u64,
     },
-    /// Write what all registers hold into the history, and end the server.
+    /// Write the contents of all registers into the history, and stop the server.
     Stop,
 }
 
-/// Which register, and with what token.
+/// A register, and the token of the access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// The lock that guards it.
@@ -53,27 +54,27 @@ pub struct Access {
     pub token: u64,
 }
 
-/// What the resource answers.
+/// The resource's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// Done. After a read: the last id of the list and its length.
     Done {
-        /// The last id of the list, none if it is empty.
+        /// The last id of the list; `None` if it is empty.
         last: Option<u64>,
         /// How many ids the list has.
         len: u64,
     },
-    /// Refused: a higher token was here.
+    /// Refused: a higher token was seen.
     Stale {
-        /// That token.
+        /// The highest token seen.
         highest: u64,
     },
 }
 
-/// A list of ids, kept as a tree: a write says from which id on it continues.
+/// A list of ids, stored as a tree: a write names the id after which it continues.
 ///
-/// That is the same as writing the whole list back, but a message stays small.
+/// This is equivalent to writing the whole list back, but a message stays small.
 #[derive(Debug, Default)]
 struct Cell {
     /// Each id with the one before it and the length of the list up to it.
@@ -95,7 +96,7 @@ impl Cell {
     }
 }
 
-/// The resource itself, without a process around it: for simulations, and inside the server.
+/// The resource itself, without a process: for simulations, and inside the server.
 #[derive(Debug, Default)]
 pub struct Resource {
     cells: BTreeMap<(String, Register), Cell>,
@@ -107,7 +108,7 @@ impl Resource {
         Self::default()
     }
 
-    /// Serves a request, and gives the event that belongs into the history, without its stamp.
+    /// Serves a request. Also returns the event for the history, without its stamp.
     ///
     /// `n` numbers the events of the resource.
     pub fn serve(&mut self, n: u64, request: &Request) -> (Reply, Option<Event>) {
@@ -143,7 +144,7 @@ impl Resource {
         (Reply::Done { last: cell.last, len: cell.len_at(cell.last) }, Some(done))
     }
 
-    /// What all registers hold, as events without stamps.
+    /// The contents of all registers, as events without stamps.
     pub fn dump(&self, n: u64) -> Vec<Event> {
         let mut events = Vec::new();
         for ((lock, reg), cell) in &self.cells {

@@ -1,7 +1,7 @@
 //! The resource as a process: one thread, one datagram socket.
 //!
-//! Datagrams keep requests whole and let one thread serve everybody: no client, however it is
-//! stopped or killed, can leave the server waiting in the middle of a message.
+//! Datagrams keep requests whole and let one thread serve all clients: no client, however it is
+//! stopped or killed, can make the server wait in the middle of a message.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -38,7 +38,7 @@ impl Server {
         let mut buffer = vec![0; LONGEST];
         loop {
             let (length, from) = self.socket.recv_from(&mut buffer)?;
-            // What is not a request comes from nobody who waits for an answer.
+            // An invalid request comes from no client that waits for an answer.
             let Ok(request) = serde_json::from_slice::<Request>(&buffer[..length]) else {
                 continue;
             };
@@ -61,7 +61,7 @@ impl Server {
     fn answer(&self, to: &SocketAddr, reply: Reply) -> io::Result<()> {
         let Some(path) = to.as_pathname() else { return Ok(()) };
         let answer = serde_json::to_vec(&reply)?;
-        // A client that was killed has no ear any more.
+        // A killed client no longer has a socket.
         _ = self.socket.send_to(&answer, path);
         Ok(())
     }

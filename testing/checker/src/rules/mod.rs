@@ -1,4 +1,4 @@
-//! The rules, one file each. A rule is a function from what is known to what it found.
+//! The rules, one file each. A rule is a function from the indexed history to a report.
 
 mod r0_vacuity;
 mod r11_deadlines;

@@ -33,7 +33,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 
 fn shares(cx: &Cx<'_>, grants: usize, out: &mut Collector) {
     let mut share: BTreeMap<&str, usize> = BTreeMap::new();
-    // Those that were killed had less time than the others.
+    // Killed clients had less time than the others.
     let killed: BTreeSet<&str> = cx.killed().collect();
     let lived = |a: &&Attempt<'_>| !killed.contains(a.process()) && a.invoke.op != Op::Probe;
     for attempt in cx.attempts.iter().filter(lived) {
@@ -47,7 +47,7 @@ fn shares(cx: &Cx<'_>, grants: usize, out: &mut Collector) {
     }
 }
 
-/// An attempt met somebody if it was refused, or if it began while another one was under way.
+/// An attempt is contended if it was refused, or began while another one was in progress.
 fn contention(cx: &Cx<'_>, out: &mut Collector) {
     let (mut all, mut met) = (0_usize, 0_usize);
     for lock in cx.locks.keys() {

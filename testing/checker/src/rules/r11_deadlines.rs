@@ -1,8 +1,8 @@
 //! R11: a deadline is never later than the sending of the request plus the lease.
 //!
-//! The store may count the lease from the moment at which the request left the client, so a
-//! client that counts from the reply believes too long. R1 sees it only when a rival happens to
-//! come in time; this rule sees it always.
+//! The store may count the lease from the moment at which the request left the client, so a client
+//! that counts from the reply believes it holds for too long. R1 detects this only if a rival
+//! happens to come in time; this rule always does.
 
 use crate::event::{Event, Phase, millis};
 use crate::index::{Attempt, Cx};
@@ -26,7 +26,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     out.done()
 }
 
-/// The request that an answer belongs to; without a `k`, the newest before the answer.
+/// The request of an answer; without a `k`, the latest before the answer.
 fn sent<'h>(attempt: &Attempt<'h>, answer: &Event, paired: Option<&'h Event>) -> Option<&'h Event> {
     if answer.k.is_some() {
         return paired;
@@ -35,8 +35,8 @@ fn sent<'h>(attempt: &Attempt<'h>, answer: &Event, paired: Option<&'h Event>) ->
     asked.filter(|e| e.t <= answer.t).max_by_key(|e| e.t).filter(|_| paired.is_some())
 }
 
-/// A waiter asks more than once before it is granted, and so does a try whose answer was lost: the
-/// first question is no bound. But no deadline can be later than the answer plus the lease.
+/// A waiter asks more than once before it is granted, and so does a try whose answer was lost, so
+/// the first request is no bound. But no deadline can be later than the answer plus the lease.
 fn judge(
     cx: &Cx<'_>,
     asked: &Event,

@@ -1,6 +1,6 @@
 //! R12: a live holder that no fault touches keeps its lock.
 //!
-//! A lock that is lost without a cause is safe and useless: the renewal starved, or the store
+//! A lock that is lost without a cause is safe but useless: its renewal was starved, or the store
 //! forgot it.
 
 use crate::event::Event;
@@ -15,7 +15,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     for attempt in &cx.attempts {
         let Some(granted) = attempt.granted() else { continue };
         out.checked(1);
-        // Behind a release, a renewal that was on its way finds nothing.
+        // After a release, a renewal that was in transit finds nothing.
         let over = attempt.release.and_then(|r| r.start()).unwrap_or(u64::MAX);
         let refused = attempt.renews.iter().filter(|r| r.not_held()).filter_map(|r| r.outcome);
         let refused = refused.filter(|e| e.t < over);

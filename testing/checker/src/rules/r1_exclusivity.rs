@@ -1,8 +1,8 @@
 //! R1: at no time is more weight claimed than the lock's capacity.
 //!
-//! A claim ends at the release, at the deadline or when the holder is told of the loss, whichever
-//! comes first. Overlaps of callers that never look at their deadline are counted as well: they
-//! prove that a fault bites, and in a calm run there must be none.
+//! A claim ends at the release, at the deadline or when the holder is notified of the loss,
+//! whichever comes first. Overlaps of callers that never check their deadline are counted as well:
+//! they prove that a fault has an effect, and a calm run must have none.
 
 use super::sweep::{Overflow, Span, overflows};
 use crate::event::millis;
@@ -19,7 +19,7 @@ fn found<'a, 'h>(cx: &'a Cx<'h>, lock: &str, span_of: SpanOf<'h>) -> Vec<Overflo
     overflows(spans.collect(), cx.expect.capacity_of(lock))
 }
 
-/// How many grants overlap if deadlines are ignored.
+/// The number of overlapping grants if deadlines are ignored.
 pub(super) fn full_overlaps(cx: &Cx<'_>) -> usize {
     cx.locks.keys().map(|lock| found(cx, lock, Attempt::full).len()).sum()
 }
@@ -52,7 +52,7 @@ fn report(cx: &Cx<'_>, lock: &str, over: &Overflow<'_, '_>, verb: &str, out: &mu
         millis(until)
     );
     let mut events = Vec::new();
-    // Two are enough to see it; ten thousand readers would not help.
+    // Two suffice to show it; ten thousand readers would not help.
     for span in over.held.iter().take(2).chain([&over.late]) {
         events.extend([span.grant.invoke].into_iter().chain(span.grant.granted()));
         let last = span.grant.renews.iter().rev().find(|r| r.ok()).and_then(|r| r.outcome);

@@ -63,7 +63,7 @@ fn distinct(cx: &Cx<'_>, grants: &[&Attempt<'_>], tally: &mut Tally, out: &mut C
     }
 }
 
-/// If one grant was known before another was asked for, the later fence is higher.
+/// If one grant was known before another was requested, the later fence must be higher.
 fn rising_in_real_time(
     cx: &Cx<'_>,
     grants: &[&Attempt<'_>],
@@ -93,7 +93,7 @@ fn rising_in_real_time(
 }
 
 /// Two claims that cannot be held together were granted one after the other, whatever their waits;
-/// unless the store may have forgotten the first of them, whose answer then may come last.
+/// unless the store may have forgotten the first one, whose answer may then come last.
 fn rising_among_rivals(
     cx: &Cx<'_>,
     lock: &str,
@@ -102,7 +102,7 @@ fn rising_among_rivals(
     out: &mut Collector,
 ) {
     let capacity = cx.expect.capacity_of(lock);
-    // Locks have few different weights, so one highest fence for each is enough.
+    // A lock has few different weights, so the highest fence of each suffices.
     let mut highest: BTreeMap<u64, (u64, &Attempt<'_>)> = BTreeMap::new();
     for later in grants.iter().filter(|g| g.claim().is_some()) {
         let Some(fence) = later.fence() else { continue };

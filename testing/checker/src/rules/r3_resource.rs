@@ -1,7 +1,7 @@
 //! R3: the guarded resource accepts no token after a higher one, and loses no update.
 //!
-//! Only the register that checks tokens on reads *and* writes promises that nothing is lost. What
-//! the plain register loses is R3': a failure in a calm run, a figure otherwise.
+//! Only the register that checks tokens on reads *and* writes promises that nothing is lost. Losses
+//! of the plain register are R3': a failure in a calm run, and a statistic otherwise.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::report::{Collector, Rule, RuleReport};
 
 type Place<'h> = (&'h str, Register);
 
-/// The accepted events of each register, in the order in which the resource took them.
+/// The accepted events of each register, in the order in which the resource accepted them.
 fn accepted<'h>(cx: &Cx<'h>) -> BTreeMap<Place<'h>, Vec<&'h Event>> {
     let mut places: BTreeMap<Place<'h>, Vec<&'h Event>> = BTreeMap::new();
     for event in &cx.history.events {
@@ -25,7 +25,7 @@ fn accepted<'h>(cx: &Cx<'h>) -> BTreeMap<Place<'h>, Vec<&'h Event>> {
     places
 }
 
-/// The acknowledged appends that the dump does not have; none if there is no dump.
+/// The acknowledged appends that are missing in the dump; `None` if there is no dump.
 fn lost<'h>(cx: &Cx<'h>, place: Place<'h>, events: &[&'h Event]) -> Option<Vec<&'h Event>> {
     let here = |e: &&Event| {
         e.op == Op::ResourceDump
@@ -39,7 +39,7 @@ fn lost<'h>(cx: &Cx<'h>, place: Place<'h>, events: &[&'h Event]) -> Option<Vec<&
     Some(events.iter().filter(gone).copied().collect())
 }
 
-/// The first write that was made from the state before the lost one: it wiped it out.
+/// The first write based on the state before the lost one: it overwrote it.
 fn culprit<'h>(events: &[&'h Event], lost: &Event) -> Option<&'h Event> {
     let at = events.iter().position(|e| std::ptr::eq(*e, lost))?;
     let mut later = events[at + 1..].iter().filter(|e| e.op == Op::Write);

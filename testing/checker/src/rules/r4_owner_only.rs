@@ -1,8 +1,8 @@
-//! R4: a release or renewal by anybody but the owner changes nothing.
+//! R4: a release or renewal by any process but the owner changes nothing.
 //!
-//! Three things show a theft: the store says "released" to somebody whose lock a rival had already;
-//! a holder is told "not held" well before its own deadline; a dump of the store does not name the
-//! holder.
+//! Three observations show a violation: a release succeeds for a process whose lock a rival already
+//! held; a holder is told "not held" well before its own deadline; a dump of the store does not
+//! name the holder.
 
 use crate::event::{Event, Op, Phase, millis};
 use crate::index::{Attempt, Call, Cx};
@@ -30,7 +30,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     out.done()
 }
 
-/// A's release succeeded while B, which cannot hold together with A, held all the time.
+/// A's release succeeded although B, which cannot hold together with A, held all the time.
 fn released_for_another(
     cx: &Cx<'_>,
     lock: &str,
@@ -56,7 +56,7 @@ fn released_for_another(
     }
 }
 
-/// B was told "not held" although its lease had not run out: somebody else removed it.
+/// B was told "not held" although its lease had not expired: another process removed it.
 fn thrown_out(
     cx: &Cx<'_>,
     grants: &[&Attempt<'_>],
@@ -78,7 +78,7 @@ fn thrown_out(
     {
         return;
     }
-    // The likely thief: the last foreign release or renewal in the time of the grant.
+    // The likely cause: the last release or renewal by another process during the grant.
     let foreign = grants.iter().filter(|o| !std::ptr::eq(**o, grant)).flat_map(|o| {
         let calls = o.release.into_iter().chain(o.renews.iter().copied());
         calls.filter_map(|c| c.invoke).filter(|e| e.t > grant.invoke.t && e.t < answer.t)
@@ -95,7 +95,7 @@ fn thrown_out(
     cx.fail(out, what, &events);
 }
 
-/// A dump in the middle of a claim has to name the claim's owner.
+/// A dump in the middle of a claim must name the claim's owner.
 fn dumps(cx: &Cx<'_>, lock: &str, grants: &[&Attempt<'_>], out: &mut Collector) {
     let dumps =
         cx.history.events.iter().filter(|e| {

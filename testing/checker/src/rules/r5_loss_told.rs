@@ -1,7 +1,8 @@
-//! R5: a holder is told of its loss before a rival is in, and claims nothing after its deadline.
+//! R5: a holder is notified of its loss before a rival is admitted, and claims nothing after its
+//! deadline.
 //!
-//! A process that is stopped or dead cannot be told; it is excused as long as it was stopped when
-//! its deadline passed.
+//! A process that is stopped or dead cannot be notified; it is excused if it was stopped when its
+//! deadline passed.
 
 use super::sweep::{Span, overflows};
 use crate::event::{Event, Phase, millis};
@@ -26,12 +27,12 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     out.done()
 }
 
-/// The handle was asked after its deadline and said "valid".
+/// The handle was asked after its deadline and claimed to be valid.
 fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     for sample in &grant.claims {
         let (Some(asked), Some(answer)) = (sample.invoke, sample.outcome) else { continue };
         let before = grant.granted().map_or(0, |g| g.t);
-        // Renewals that nobody wrote down show in the deadline that the answer itself gives.
+        // Unrecorded renewals show in the deadline of the answer itself.
         let known = grant.deadline_by(asked.t).unwrap_or(u64::MAX);
         let told = grant.lost.map_or(u64::MAX, |l| l.t);
         let until = known.max(answer.deadline.unwrap_or(0)).min(told);
@@ -48,7 +49,7 @@ fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     }
 }
 
-/// When the holder stopped believing; its deadline if it could not act at that time.
+/// When the holder stopped claiming; its deadline if it could not act at that time.
 fn believed_until(cx: &Cx<'_>, grant: &Attempt<'_>) -> u64 {
     let told = grant.told().map_or(u64::MAX, |e| e.t);
     let Some(deadline) = grant.deadline() else { return told };
@@ -58,7 +59,7 @@ fn believed_until(cx: &Cx<'_>, grant: &Attempt<'_>) -> u64 {
     told.min(grant.killed.unwrap_or(u64::MAX))
 }
 
-/// The holder was told, but long after its deadline.
+/// The holder was notified, but long after its deadline.
 fn told_late(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     let (Some(deadline), Some(lost)) = (grant.deadline(), grant.lost) else { return };
     if !cx.expect.renewals_recorded && lost.deadline.is_none() {
@@ -77,14 +78,14 @@ fn told_late(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     }
 }
 
-/// A rival was granted while the old holder, past its deadline, had not been told.
+/// A rival was granted before the old holder, past its deadline, had been notified.
 fn told_after_rival(cx: &Cx<'_>, lock: &str, grants: &[&Attempt<'_>], out: &mut Collector) {
     let spans = grants.iter().filter_map(|grant| {
         let start = grant.claim()?.0;
         Some(Span { start, end: believed_until(cx, grant), grant })
     });
     for over in overflows(spans.collect(), cx.expect.capacity_of(lock)) {
-        // Overlaps within the deadline are R1's.
+        // Overlaps before the deadline are R1's.
         let expired = over
             .held
             .iter()

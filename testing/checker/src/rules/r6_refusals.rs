@@ -1,7 +1,7 @@
-//! R6: a `try` that is refused as busy has a reason: something else could have been in its way.
+//! R6: a `try` that is refused as busy has a reason: another ticket could have blocked it.
 //!
-//! What counts as a reason is generous (everything that may have been in the store between the
-//! question and the answer, at its full weight), so a finding is a phantom lock for certain.
+//! The reasons are generous (everything that may have been in the store between the request and the
+//! answer, at its full weight), so a finding is certainly a phantom lock.
 
 use crate::event::{Event, Phase, Reason};
 use crate::index::{Attempt, Cx};
@@ -36,14 +36,15 @@ struct Occupancy<'a, 'h> {
     attempt: &'a Attempt<'h>,
 }
 
-/// All occupancies by their start, with the highest end up to each, so that a look back can stop.
+/// All occupancies by their start, with the highest end up to each, so that a backward search can
+/// stop.
 struct Occupancies<'a, 'h> {
     list: Vec<Occupancy<'a, 'h>>,
     highest_end: Vec<u64>,
 }
 
 fn occupancies<'a, 'h>(cx: &'a Cx<'h>, lock: &str) -> Occupancies<'a, 'h> {
-    // A refused try never had a place, unless it took so long that a lease could run out: then its
+    // A refused try never had a place, unless it took so long that a lease could expire: then its
     // first request may have been granted, the answer lost, and only the last request refused.
     let refused = |a: &&Attempt<'_>| {
         let failed = a.outcome.filter(|o| a.is_try() && o.ph == Phase::Fail);

@@ -1,4 +1,5 @@
-//! R7: after the last heal every lock can be had, nobody waits for a free lock, nothing is left.
+//! R7: after the last heal every lock can be acquired, no client waits for a free lock, and no
+//! place is left over.
 
 use crate::event::{Event, Op, Phase, millis};
 use crate::index::{Attempt, Cx};
@@ -42,7 +43,7 @@ fn probes(cx: &Cx<'_>, lock: &str, healed: u64, bound: u64, out: &mut Collector)
     }
 }
 
-/// Somebody alive still waits at the end, although nobody else has been in the way for long.
+/// A live client still waits at the end, although no other has blocked it for long.
 fn forgotten(cx: &Cx<'_>, lock: &str, bound: u64, out: &mut Collector) {
     let pending =
         |a: &&Attempt<'_>| a.outcome.is_none() && a.killed.is_none() && a.invoke.op == Op::Acquire;
@@ -61,7 +62,7 @@ fn forgotten(cx: &Cx<'_>, lock: &str, bound: u64, out: &mut Collector) {
     }
 }
 
-/// The last dump of the store, made after every lease has run out, names nobody.
+/// The last dump of the store, made after every lease has expired, must name no owner.
 fn leftovers(cx: &Cx<'_>, lock: &str, healed: u64, out: &mut Collector) {
     let mine =
         |e: &&Event| e.op == Op::StoreDump && e.ph == Phase::Ok && e.lock.as_deref() == Some(lock);
@@ -69,7 +70,7 @@ fn leftovers(cx: &Cx<'_>, lock: &str, healed: u64, out: &mut Collector) {
         out.note(format!("{lock}: the store was not dumped at the end"));
         return;
     };
-    // The ticket of an attempt that is still at work is no leftover.
+    // The ticket of an attempt that is still in progress is no leftover.
     let at_work = cx.of(lock).any(|a| a.invoke.t <= dump.t && a.possible_end(cx) >= dump.t);
     let owners = dump.owners.as_deref().unwrap_or_default();
     out.checked(1);

@@ -1,4 +1,4 @@
-//! R8: when a lock becomes free, the next waiter has it within a bound.
+//! R8: when a lock becomes free, the next waiter gets it within a bound.
 //!
 //! Judged only where the history says when the lock became free: a grant is skipped if a fault was
 //! felt in the time, or if somebody's end in the store is not known. An end that was asked for and
@@ -46,9 +46,9 @@ struct Wait<'h> {
     events: Vec<&'h Event>,
 }
 
-/// Walks the waiting grants of a lock in order, and the ends of all others beside them.
+/// Walks the waiting grants of a lock in order, alongside the ends of all others.
 ///
-/// An end that is not certain still has a latest time: once that is past, the lock was free.
+/// An uncertain end still has a latest time: once that has passed, the lock was free.
 fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
     let mut ends: Vec<(u64, &Attempt<'h>)> =
         cx.of(lock).map(|a| (certain_end(a).unwrap_or_else(|| a.possible_end(cx)), a)).collect();
@@ -84,12 +84,12 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
     waits
 }
 
-/// The stretch in which the store lost what it had of an attempt, at a moment that nobody saw.
+/// The interval in which the store lost its place of an attempt, at an unobserved moment.
 ///
-/// An attempt that still waits has none: it is in the way of none that got in.
+/// An attempt that still waits has none: it blocks none that was admitted.
 fn ending(cx: &Cx<'_>, attempt: &Attempt<'_>) -> Option<(u64, u64)> {
     let from = match attempt.granted() {
-        // A holder is not gone before it asks to be, or its lease may have run out.
+        // A holder stays until it asks to leave, or its lease may have expired.
         Some(granted) => {
             let asked = attempt.release.and_then(|r| r.start());
             certain_end(attempt).and(asked).unwrap_or(granted.t)

@@ -1,9 +1,9 @@
 //! R9: the first in the queue is served first.
 //!
 //! The order of the queue is known only where the store acknowledged one place before the other was
-//! asked for. Members that a fault touched may have lost their place and are not judged. A member
-//! that got another place after a fault of any kind (the store may have served nobody then) is
-//! judged by that one; without a fault a place is not to be lost.
+//! requested. Waiters affected by a fault may have lost their place and are not judged. A waiter
+//! that got another place after a fault of any kind (the store may have served no one then) is
+//! judged by that one; without a fault, no place may be lost.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     out.done()
 }
 
-/// When the store said that this waiter has a place, if it kept that place undisturbed.
+/// When the store acknowledged this waiter's place, if it kept that place undisturbed.
 fn acknowledged(cx: &Cx<'_>, waiter: &Attempt<'_>, end: u64) -> Option<u64> {
     let first = waiter.enqueue.outcome?.t;
     let again = waiter.requeued.map(|event| event.t).filter(|again| cx.any_fault(first, *again));
@@ -35,9 +35,9 @@ fn acknowledged(cx: &Cx<'_>, waiter: &Attempt<'_>, end: u64) -> Option<u64> {
 
 fn in_order(cx: &Cx<'_>, lock: &str, out: &mut Collector) {
     let capacity = cx.expect.capacity_of(lock);
-    // Walked from the last grant to the first, so that "granted later" is what was seen already.
+    // Walked from the last grant to the first, so that the ones already seen were granted later.
     let mut later: BTreeMap<u64, (u64, &Attempt<'_>)> = BTreeMap::new();
-    // One that still waits at the end was overtaken by all that got in.
+    // A waiter that still waits at the end was overtaken by all that were admitted.
     for waiter in cx.of(lock).filter(|a| a.outcome.is_none() && a.killed.is_none()) {
         remember(&mut later, acknowledged(cx, waiter, cx.end), waiter);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::index::Attempt;
 
-/// A stretch of time in which a grant counts as held. The end does not belong to it.
+/// An interval in which a grant counts as held. Its end is exclusive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span<'a, 'h> {
     pub(super) start: u64,
@@ -12,7 +12,7 @@ pub(super) struct Span<'a, 'h> {
     pub(super) grant: &'a Attempt<'h>,
 }
 
-/// A span that did not fit, and those it met.
+/// A span that did not fit, and those that it overlaps.
 #[derive(Debug)]
 pub(super) struct Overflow<'a, 'h> {
     pub(super) late: Span<'a, 'h>,
@@ -20,7 +20,8 @@ pub(super) struct Overflow<'a, 'h> {
     pub(super) weight: u128,
 }
 
-/// Finds every span whose start lifts the held weight over the capacity. O(n log n) if all is well.
+/// Finds every span whose start raises the held weight above the capacity. O(n log n) if there is
+/// none.
 pub(super) fn overflows<'a, 'h>(
     mut spans: Vec<Span<'a, 'h>>,
     capacity: u64,

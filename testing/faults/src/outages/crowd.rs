@@ -20,21 +20,21 @@ const OBSERVERS: usize = 4;
 pub(super) struct Crowd {
     children: Vec<Child>,
     names: Vec<String>,
-    /// What waiters and standbys write.
+    /// The events of waiters and standbys.
     history: Progress,
-    /// What observers write.
+    /// The events of observers.
     observed: Progress,
-    /// What is longer than anything takes that has an end.
+    /// Longer than any step that ends.
     limit: Duration,
 }
 
-/// A file of events that grows, and what it says so far.
+/// A growing file of events, and its content so far.
 struct Progress {
     file: File,
     rest: Vec<u8>,
     /// When each of them was last served.
     served: BTreeMap<String, u64>,
-    /// Those who were told that the store cannot be asked.
+    /// The processes that reported the store as unavailable.
     odd: Vec<String>,
     last: u64,
 }
@@ -97,7 +97,7 @@ impl Crowd {
         Crowd { children, names: all, history, observed, limit }
     }
 
-    /// Waits until this one has just got what it wants.
+    /// Waits until this one has just succeeded again.
     pub(super) fn served_now(&mut self, name: &str) {
         let since = holdline::clock::now().0;
         let until = Instant::now() + self.limit;
@@ -108,7 +108,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until each of them has got what it wants since now.
+    /// Waits until each of them has succeeded since now.
     pub(super) fn all_served(&mut self, when: &str, url: &str) {
         let since = holdline::clock::now().0;
         let until = Instant::now() + self.limit;
@@ -133,7 +133,7 @@ impl Crowd {
         }
     }
 
-    /// Those who were told that the store cannot be asked.
+    /// The processes that reported the store as unavailable.
     pub(super) fn odd(&self) -> Vec<&str> {
         let all = self.history.odd.iter().chain(&self.observed.odd);
         all.map(|text| text.get(..400).unwrap_or(text)).collect()
@@ -151,7 +151,7 @@ impl Crowd {
     }
 }
 
-/// What the store shows of the locks, in words.
+/// The store's view of the locks, as text.
 fn look(url: &str, run: &str) -> Vec<String> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

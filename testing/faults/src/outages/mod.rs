@@ -111,7 +111,7 @@ fn one(row: &Row, plan: Plan) {
     scene.judge();
 }
 
-/// A store, its clients, and what is written down about them.
+/// A store, its clients, and the record of their events.
 struct Scene<'a> {
     row: &'a Row,
     name: String,
@@ -208,7 +208,7 @@ impl Scene<'_> {
             let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
             expect.unpromised.push(Unpromised { fault, rules });
         }
-        // A process that gets no time writes down late that it was told.
+        // A starved process records late that it was notified.
         let rules = vec![Rule::R5, Rule::R9, Rule::R12];
         expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
         expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;

@@ -1,4 +1,4 @@
-//! Whether those who waited kept their places.
+//! Checks whether the waiters kept their places.
 //!
 //! The number of a place is the token of the grant, and tokens rise in the order of grants (R2): so
 //! who keeps its place keeps the order. A place may be lost only if the store has not heard of its
@@ -11,7 +11,7 @@ use std::fmt;
 /// How long a waiter may be silent, in milliseconds.
 const WAIT_LEASE: u64 = 3000;
 
-/// What became of the places.
+/// The fate of the places.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Those who waited when an outage began, and got the lock after it.

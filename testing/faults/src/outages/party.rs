@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Where a process finds its part.
+/// The variable with a process's part.
 pub(crate) const PART: &str = "HOLDLINE_OUTAGE_PART";
 /// How often a holder writes down until when it holds.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ pub(super) struct Part {
     pub(super) standbys: Vec<String>,
     pub(super) observers: Vec<String>,
     pub(super) history: PathBuf,
-    /// What observers see goes into a file of its own.
+    /// Observers write into a file of their own.
     pub(super) observed: PathBuf,
 }
 
@@ -75,7 +75,7 @@ async fn reached(client: &Client) {
     while client.inspect("anything").await.is_err() {}
 }
 
-/// Somebody who wants the mutex, or to lead, again and again.
+/// A client that acquires the mutex, or leads, again and again.
 struct Actor {
     pen: Arc<Writer>,
     client: Client,
@@ -124,7 +124,7 @@ impl Actor {
                         sleep(held + Duration::from_millis(dice.u64(..1000))).await;
                     }
                 }
-                // Nobody is to be told of an outage that is waited out.
+                // An outage that is waited out must not be reported as an error.
                 Err(error) => {
                     self.write(event(Phase::Info).reason(Reason::Other(format!("{error:#}"))));
                     sleep(Duration::from_millis(200)).await;

@@ -34,7 +34,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What the store promises in an outage: whatever happens, everything but that it answers.
+    /// The store's promises in an outage: everything, except that it answers.
     pub(crate) fn expect(&self) -> Expect {
         Expect {
             min_share_percent: 0,

@@ -1,63 +1,63 @@
-//! What one member of a group may claim: pure decisions, which `member.rs` carries out.
+//! The claims of one member of a group: pure decisions, which `member.rs` carries out.
 //!
-//! **One owner at a time.** A member relies on a look at the members for a bounded time, counted
-//! from before the look was asked for. A member that joins waits for that long before it claims
-//! anything, so by then all looks that others rely on show it; and one that leaves has stopped
-//! before others cease to see it (**G4**). Of two members that see each other, one has the higher
+//! **One owner at a time.** A member relies on a look (a snapshot of the members) for a bounded
+//! time, counted from before its request was sent. A joining member waits for that time before it
+//! claims any key: by then every look that another member relies on shows it. A leaving member has
+//! stopped before others cease to see it (**G4**). Of two members that see each other, one has the
+//! higher score.
 //! score.
-//!
 //! **Epochs rise.** A member's epoch is a token of the group's line that was granted between two
-//! looks, and nobody who is in the first, or in a later one, is missing in the next. So what an
-//! earlier owner of a key had was granted before: either that one had left when this epoch began;
-//! or this member joined when that one had looked for the last time. What comes and goes between
-//! two looks has not claimed anything, as it had to wait for longer than they are apart. The
-//! exception is a member that was alone when it joined, which does not wait: its first epoch was
-//! granted before a look that shows nobody else, so it is lower than those of all that join later;
-//! and it waits before it claims in another, which may be higher than theirs.
+//! looks such that no member of the first, or of a later one, is missing in the next. So the token
+//! of an earlier owner of a key was granted before: either that owner had left when this epoch
+//! began, or this member joined after that owner's last look. A member that comes and goes between
+//! two looks has claimed nothing, because it had to wait for longer than the time between them. The
+//! exception is a member that was alone when it joined, and so did not wait: its first epoch was
+//! granted before a look that shows no other member, so it is lower than those of all that join
+//! later; and it waits before it claims in another epoch, which may be higher than theirs.
 
 use super::members::Members;
 use crate::store::TicketId;
 use holdline_kernel::{Lease, Time};
 use std::time::Duration;
 
-/// One look at the members.
+/// A look: a snapshot of the members.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
-    /// When it was asked for.
+    /// When its request was sent.
     pub(super) sent: Time,
     pub(super) members: Members,
 }
 
-/// What one member knows, and may claim.
+/// The state of one member: what it knows, and so may claim.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Its place.
+    /// The id of its place.
     me: TicketId,
-    /// How long a look is relied on.
+    /// How long a look is valid.
     stale_after: Duration,
-    /// From when on it may claim anything.
+    /// When it may begin to claim keys.
     from: Time,
     /// When all looks that do not show it are stale.
     seen_by_all: Time,
-    /// The look that it relies on.
+    /// The current look.
     look: Look,
     epoch: u64,
     /// When to look again.
     next: Time,
 }
 
-/// The member that a key belongs to, as far as is known.
+/// The owner of a key, as far as is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// This member, in this epoch.
     Me(u64),
     /// The member at this address.
     Other(String),
-    /// Nobody that is known of: the look is stale, or shows no member.
+    /// Unknown: the look is stale, or shows no member.
     Unknown,
 }
 
-/// The next step of looking.
+/// The next step of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Take a new token from the line.
@@ -66,26 +66,27 @@ pub(super) enum Step {
     Look,
 }
 
-/// A look under way, and the token that must come before it.
+/// A look in progress, and the token that must come before it.
 #[derive(Debug)]
 pub(super) struct Looking {
     stale_after: Duration,
-    /// The look before, of which nobody may be missing; none that is stale.
+    /// The previous look, of which no member may be missing; `None` if it is stale.
     base: Option<Look>,
     epoch: u64,
     needs_token: bool,
 }
 
 impl Claims {
-    /// Of a member that has its place by this token, and has looked before it asked for that. It
-    /// claims nothing before [`Claims::joined`].
+    /// The state of a member whose place has this token, and which looked before it asked for the
+    /// place. It claims nothing before [`Claims::joined`].
     pub(super) fn new(me: TicketId, stale_after: Duration, before: Look, token: u64) -> Self {
         let (from, next) = (Time::NEVER, before.sent);
         Claims { me, stale_after, from, seen_by_all: from, look: before, epoch: token, next }
     }
 
-    /// Decides, after the first look, from when on it may claim keys: at once if it is alone, as
-    /// nobody then relies on a look that does not show it. It had its place at `granted`.
+    /// Decides, after the first look, when it may begin to claim keys: at once if it is alone,
+    /// because then no member relies on a look that does not show it. It had its place at
+    /// `granted`.
     pub(super) fn joined(&mut self, granted: Time, now: Time) -> Time {
         self.seen_by_all = granted.after(self.stale_after + Lease::drift_of(self.stale_after));
         let is_alone = !self.look.members.has_others_than(self.me);
@@ -93,17 +94,17 @@ impl Claims {
         self.from
     }
 
-    /// When to look again.
+    /// When the next look is due.
     pub(super) fn next_look(&self) -> Time {
         self.next
     }
 
-    /// Until when the look is relied on.
+    /// Until when the current look is valid.
     pub(super) fn until(&self) -> Time {
         self.look.sent.after(self.stale_after)
     }
 
-    /// The members that it relies on.
+    /// The members in the current look.
     pub(super) fn members(&self) -> &Members {
         &self.look.members
     }
@@ -113,7 +114,8 @@ impl Claims {
         self.epoch
     }
 
-    /// The owner of a key with this hash. That it is this member holds only while its place does.
+    /// The owner of a key with this hash. If it is this member, the answer holds only while its
+    /// place does.
     pub(super) fn owner(&self, key: u64, now: Time) -> Owner {
         if now >= self.until() {
             return Owner::Unknown;
@@ -125,9 +127,9 @@ impl Claims {
         }
     }
 
-    /// Begins to look.
+    /// Begins a look.
     pub(super) fn start_looking(&mut self, now: Time) -> Looking {
-        // Four looks for each time that one is relied on, as with renewals and leases.
+        // Four looks in the time that one is valid, as with renewals and leases.
         self.next = now.after(self.stale_after / 4);
         Looking {
             stale_after: self.stale_after,
@@ -137,8 +139,8 @@ impl Claims {
         }
     }
 
-    /// Relies on a new look from now on, and says whether the one before had become stale: then
-    /// whatever was claimed by it has been lost in between.
+    /// Relies on a new look from now on. Returns whether the previous one had become stale, in
+    /// which case all keys claimed by it have been lost in between.
     pub(super) fn rely_on(&mut self, look: Look, epoch: u64, now: Time) -> bool {
         let was_stale = now >= self.until();
         if epoch != self.epoch {
@@ -150,20 +152,20 @@ impl Claims {
 }
 
 impl Looking {
-    /// What to do next.
+    /// The next step.
     pub(super) fn step(&mut self, now: Time) -> Step {
-        // Since a look that is stale somebody may have come, claimed and left, unseen.
+        // Since a stale look, a member may have come, claimed a key and left, unseen.
         self.base.take_if(|look| now >= look.sent.after(self.stale_after));
         if self.base.is_some() && self.needs_token { Step::TakeToken } else { Step::Look }
     }
 
-    /// Takes in a new token.
+    /// Records a new token.
     pub(super) fn token_taken(&mut self, token: u64) {
         (self.epoch, self.needs_token) = (token, false);
     }
 
-    /// Takes in what a look showed. Returns the look and its epoch if they can be relied on;
-    /// otherwise there are more steps.
+    /// Evaluates what a look has shown. Returns the look and its epoch if they can be relied on;
+    /// `None` if more steps are needed.
     pub(super) fn looked(
         &mut self,
         sent: Time,
@@ -197,7 +199,7 @@ mod tests {
         Time(ms * 1_000_000)
     }
 
-    /// Members whose places have their numbers as tokens.
+    /// Members whose place numbers are their tokens.
     fn members(numbers: &[u64]) -> Members {
         let place = |id: &u64| (TicketId((*id).into()), *id, Arc::from(format!("server-{id}")));
         Members::from_places(numbers.iter().map(place))
@@ -207,8 +209,8 @@ mod tests {
         Look { sent: at(ms), members: members(numbers) }
     }
 
-    /// A look that shows these members, and is relied on if it can be. A token that must come first
-    /// is this one.
+    /// Performs a look that shows these members, and relies on it if possible. `token` is taken
+    /// first if one is required.
     fn look_at(claims: &mut Claims, ms: u64, numbers: &[u64], token: u64) {
         let mut looking = claims.start_looking(at(ms));
         for _ in 0..3 {
@@ -222,15 +224,15 @@ mod tests {
         panic!("no look can be relied on");
     }
 
-    /// The epoch in which a member claims all keys that are its own among these members.
+    /// The epoch in which a member claims all of its keys among these members.
     fn epoch_of(claims: &Claims, ms: u64) -> Option<u64> {
         let mut owners = (0..100).map(|key: u64| claims.owner(key << 57, at(ms)));
         owners.find_map(|owner| if let Owner::Me(epoch) = owner { Some(epoch) } else { None })
     }
 
-    /// A member that is slow to join looks at a line in which nobody is yet. Another joins alone,
-    /// sees a third come and go, and leaves before the slow one looks again: which is alone then,
-    /// misses nobody, and claims in the epoch of its place. The quick one's second epoch is higher.
+    /// A member that is slow to join looks at an empty line. Another one joins alone, sees a third
+    /// come and go, and leaves before the slow one looks again. The slow one is alone then, misses
+    /// no member, and claims in the epoch of its place. The quick one's second epoch is higher.
     #[test]
     fn a_member_that_was_alone_waits_before_its_second_epoch() {
         let mut slow = Claims::new(TicketId(SLOW.into()), STALE_AFTER, look(0, &[]), SLOW);
@@ -244,7 +246,7 @@ mod tests {
         look_at(&mut quick, 300, &[QUICK, SLOW], 0);
         assert_eq!(quick.epoch(), 4);
         let claims = (100..700).find(|ms| epoch_of(&quick, *ms).is_some());
-        // It has had its place since 5; looks are relied on for 400; 6 are for clocks.
+        // It has had its place since 5; a look is valid for 400; 6 are for clocks.
         assert_eq!(claims, Some(411));
 
         // It may have left just before, or just after it claimed.

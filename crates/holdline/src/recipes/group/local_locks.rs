@@ -1,4 +1,4 @@
-//! Locks inside a process, one for each key that a task has or waits for.
+//! Local locks: one for each key that a task of this process owns or waits for.
 
 use crate::sync::Mutex;
 use std::collections::HashMap;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 
-/// The keys that tasks of this process have or wait for. A key is in it as long as that.
+/// The locks of the keys that tasks own or wait for. An entry lives as long as one of them does.
 #[derive(Debug, Default)]
 pub(super) struct LocalLocks(Mutex<HashMap<Arc<[u8]>, Entry>>);
 
-/// The lock of one key, and how many permits of it there are.
+/// The lock of one key, and the number of its permits.
 #[derive(Debug)]
 struct Entry {
     lock: Arc<LocalLock>,
@@ -20,13 +20,13 @@ struct Entry {
 #[derive(Debug)]
 struct LocalLock {
     hash: u64,
-    /// One permit, first come, first served.
+    /// One fair permit.
     turn: Semaphore,
     /// How often the key was lost.
     losses: AtomicU64,
 }
 
-/// A task's use of the lock of one key, from before it waits. Dropping it lets the next task pass.
+/// A task's use of a key's lock, from before it waits. Dropping it admits the next task.
 #[derive(Debug)]
 pub(super) struct LocalPermit<'a> {
     locks: &'a LocalLocks,
@@ -36,7 +36,7 @@ pub(super) struct LocalPermit<'a> {
 }
 
 impl LocalLocks {
-    /// The lock of a key with this hash, to be [waited](LocalPermit::wait) for.
+    /// The permit for a key with this hash, still to be [waited](LocalPermit::wait) for.
     pub(super) fn of(&self, key: &[u8], hash: u64) -> LocalPermit<'_> {
         let key: Arc<[u8]> = key.into();
         let mut map = self.0.lock();
@@ -48,7 +48,7 @@ impl LocalLocks {
         LocalPermit { locks: self, key, lock: Arc::clone(&entry.lock), passed: false }
     }
 
-    /// Notes the loss of the keys whose hash is `lost`.
+    /// Records the loss of the keys whose hashes match `lost`.
     pub(super) fn lose(&self, lost: impl Fn(u64) -> bool) {
         for entry in self.0.lock().values().filter(|entry| lost(entry.lock.hash)) {
             entry.lock.losses.fetch_add(1, Ordering::AcqRel);
@@ -57,7 +57,7 @@ impl LocalLocks {
 }
 
 impl LocalPermit<'_> {
-    /// Waits until no other task has the key.
+    /// Waits until no other task owns the key.
     pub(super) async fn wait(&mut self) {
         if let Ok(permit) = self.lock.turn.acquire().await {
             permit.forget();
@@ -65,7 +65,7 @@ impl LocalPermit<'_> {
         }
     }
 
-    /// How often the key was lost while somebody used this lock.
+    /// How often the key was lost while tasks used this lock.
     pub(super) fn losses(&self) -> u64 {
         self.lock.losses.load(Ordering::Acquire)
     }
@@ -119,7 +119,7 @@ mod tests {
     fn a_key_goes_with_its_last_permit_though_another_thread_has_yet_to_drop_its_lock() {
         let locks = LocalLocks::default();
         let (one, two) = (locks.of(b"a", 1), locks.of(b"a", 1));
-        // A permit's lock goes after the permit's own `drop`, when the map is not locked any more.
+        // The lock is dropped after the permit's own `drop`, when the map is no longer locked.
         let kept = Arc::clone(&one.lock);
         drop((one, two));
         assert_eq!(locks.0.lock().len(), 0);

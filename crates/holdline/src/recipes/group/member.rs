@@ -1,4 +1,4 @@
-//! One member of a group: it looks at the store, and answers by what it saw.
+//! The member of a group: it queries the store, and answers from the last look.
 
 use super::claims::{Claims, Look, Owner, Step};
 use super::local_locks::{LocalLocks, LocalPermit};
@@ -17,11 +17,11 @@ use std::fmt;
 use std::future::Future;
 use tokio::sync::Notify;
 
-/// A membership of a group. Dropping it leaves the group in the background;
-/// [`leave`](Member::leave) says how that went.
+/// A membership in a group. Dropping it leaves the group in the background;
+/// [`leave`](Member::leave) does so and reports the result.
 ///
-/// It is kept like a held lock, by renewals in the background, and lost like one. A member that has
-/// lost its place owns nothing from that moment on; [`Group::join`] makes a new one.
+/// A membership is kept like a held lock, by renewals in the background, and can be lost like one.
+/// A member that has lost its place owns nothing from then on; call [`Group::join`] for a new one.
 #[must_use = "dropping the membership at once leaves the group at once"]
 pub struct Member {
     group: Group,
@@ -29,7 +29,7 @@ pub struct Member {
     address: String,
     guard: Guard,
     state: Mutex<State>,
-    /// Tells of the end of a turn.
+    /// Notified at the end of a turn.
     turn_ended: Notify,
     locks: LocalLocks,
 }
@@ -37,16 +37,16 @@ pub struct Member {
 #[derive(Debug)]
 struct State {
     claims: Claims,
-    /// Why the last look came to nothing.
+    /// Why the last look failed.
     failure: Option<(ErrorKind, String)>,
     /// The number of the last turn.
     turn: u64,
-    /// When the turn is over at the latest; in the past if there is none.
+    /// When the turn ends at the latest; in the past if there is none.
     turn_ends: Time,
 }
 
-/// A task's turn to look, for all. It ends when it is dropped, or by its time: its task may have
-/// stopped to poll it. Once another has had a turn, what comes of this one is not relied on.
+/// A task's turn to look, on behalf of all. It ends when it is dropped, or at its time limit, as
+/// its task may no longer be polled. Its result is discarded if another task has had a turn since.
 struct Turn<'a> {
     member: &'a Member,
     number: u64,
@@ -56,14 +56,14 @@ struct Turn<'a> {
 /// The member that a key belongs to.
 #[derive(Debug)]
 pub enum Route<'a> {
-    /// To this member. No other task of this process has it, and no other process.
+    /// This member. No other task of this process owns the key, and no other process.
     Mine(Ownership<'a>),
-    /// To the member at this address, as far as this one knows.
+    /// The member at this address, as far as this member knows.
     Other(String),
 }
 
-/// A key that is owned: by this member, and within it by the task that has this. Dropping it lets
-/// the next task of this process have the key.
+/// The ownership of a key: by this member and, within it, by the task that has this value. Dropping
+/// it lets the next task of this process own the key.
 #[must_use = "dropping the ownership at once lets other tasks have the key at once"]
 pub struct Ownership<'a> {
     member: &'a Member,
@@ -72,7 +72,7 @@ pub struct Ownership<'a> {
     permit: LocalPermit<'a>,
 }
 
-/// The most steps of one look. Three are enough, unless members leave meanwhile.
+/// The most steps of one look. Three suffice, unless members leave meanwhile.
 const STEPS: u32 = 9;
 
 impl Member {
@@ -109,21 +109,21 @@ impl Member {
         Ok(member)
     }
 
-    /// The member that a key belongs to. If it is this one, waits until no other task of this
-    /// process has the key, and returns it.
+    /// Returns the member that a key belongs to. If it is this one, waits until no other task of
+    /// this process owns the key.
     ///
-    /// Costs no request to the store, unless the last look at the members is older than a quarter
-    /// of [`stale_after`](Group::stale_after).
+    /// Sends no request to the store, unless the last snapshot of the members is older than a
+    /// quarter of [`stale_after`](Group::stale_after).
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if this member has lost its place, and so the key, and nobody else
-    /// is seen to have it; [`Unavailable`](ErrorKind::Unavailable), or what the store says, if the
+    /// [`Lost`](ErrorKind::Lost) if this member has lost its place, and no other member is known to
+    /// own the key; [`Unavailable`](ErrorKind::Unavailable), or the store's own error, if the
     /// members have not been seen for `stale_after`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the turn for the key.
+    /// Dropping the future gives up the place in the key's local queue.
     pub async fn route(&self, key: impl AsRef<[u8]>) -> Result<Route<'_>> {
         let key = key.as_ref();
         let hash = rendezvous::of_key(key);
@@ -133,7 +133,7 @@ impl Member {
         }
         let mut permit = self.locks.of(key, hash);
         permit.wait().await;
-        // It may have taken long.
+        // The wait may have been long.
         self.refresh_soon().await;
         let losses = permit.losses();
         match self.owner(hash).await? {
@@ -143,7 +143,7 @@ impl Member {
         }
     }
 
-    /// The owner of a key, which is known.
+    /// The owner of a key, which must be known.
     async fn owner(&self, hash: u64) -> Result<Owner> {
         let owner = self.state.lock().claims.owner(hash, clock::now());
         match owner {
@@ -154,7 +154,7 @@ impl Member {
         }
     }
 
-    /// The error that says that the members are not known.
+    /// The error for an unknown owner: the members have not been seen.
     fn unseen(&self) -> Error {
         let state = self.state.lock();
         let (kind, why) = match &state.failure {
@@ -162,12 +162,12 @@ impl Member {
             None => (ErrorKind::Unavailable, "the last look is too old"),
         };
         let message =
-            format!("it is not known who has what in group \"{}\": {why}", self.guard.name());
+            format!("the owners of keys in group \"{}\" are unknown: {why}", self.guard.name());
         Error::new(kind, message)
     }
 
-    /// The members that this one sees at present. It asks the store if its last look is older than
-    /// a quarter of [`stale_after`](Group::stale_after).
+    /// Returns the members that this one currently sees. Queries the store if the last snapshot is
+    /// older than a quarter of [`stale_after`](Group::stale_after).
     ///
     /// # Cancel safety
     ///
@@ -182,22 +182,22 @@ impl Member {
         Err(self.unseen())
     }
 
-    /// The address that it joined with.
+    /// The address given to [`Group::join`].
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Its epoch at present: see [`Ownership::token`].
+    /// The current epoch: see [`Ownership::token`].
     pub fn token(&self) -> u64 {
         self.state.lock().claims.epoch()
     }
 
-    /// The id that [`inspect`](crate::Client::inspect) shows for this member.
+    /// The id of this member, as in [`inspect`](crate::Client::inspect).
     pub fn ticket(&self) -> crate::store::TicketId {
         self.guard.ticket()
     }
 
-    /// Whether it certainly still has its place. Once false, it stays false.
+    /// Whether the member certainly still has its place. Once false, it stays false.
     pub fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
@@ -211,7 +211,7 @@ impl Member {
         self.guard.lost().await;
     }
 
-    /// Why the place was lost, as [`Guard::loss`]; `None` while it is not.
+    /// The cause of the loss of the place, as [`Guard::loss`]; `None` while it is held.
     ///
     /// # Cancel safety
     ///
@@ -220,7 +220,7 @@ impl Member {
         self.guard.loss().await
     }
 
-    /// Leaves the group: its keys are the others' as soon as they look again. Errors as
+    /// Leaves the group. The other members own its keys as soon as they look again. Errors as
     /// [`Guard::unlock`].
     ///
     /// # Cancel safety
@@ -230,8 +230,8 @@ impl Member {
         self.guard.unlock().await
     }
 
-    /// Looks at the members if it is time to, but does not wait for another task that does, as long
-    /// as what is known can be relied on: a store that is slow holds up one request, not all.
+    /// Looks at the members if a look is due. Does not wait for another task's look while the
+    /// current one is valid, so that a slow store delays one request, not all.
     async fn refresh_soon(&self) {
         let can_wait = {
             let (now, state) = (clock::now(), self.state.lock());
@@ -243,10 +243,10 @@ impl Member {
         }
     }
 
-    /// Looks at the members, if it is time to. What comes of it is seen in the state.
+    /// Looks at the members if a look is due. The state has the result.
     async fn refresh(&self) {
         let Some(turn) = self.turn().await else { return };
-        // Boxed, because it is large, and every future of this member has one in it.
+        // Boxed, because it is large and part of every future of this member.
         let failure = match clock::within(turn.ends, Box::pin(self.look(turn.number))).await {
             Some(Ok(())) => None,
             Some(Err(error)) => Some((error.kind(), format!("{error:#}"))),
@@ -261,8 +261,8 @@ impl Member {
         }
     }
 
-    /// The turn to look, if it is time to. It waits for the turn of another task, if what is known
-    /// cannot be relied on, or that takes so long that it is time to look again.
+    /// Takes the turn to look, if a look is due. Waits for another task's turn if the current look
+    /// is stale or the next one is due already.
     async fn turn(&self) -> Option<Turn<'_>> {
         loop {
             let ended = self.turn_ended.notified();
@@ -275,8 +275,7 @@ impl Member {
                 }
                 if !is_had {
                     state.turn += 1;
-                    // Half of the time that a look is relied on: a second one can be made if it
-                    // fails.
+                    // Half of the time that a look is valid: there is time for another if it fails.
                     state.turn_ends = now.after(self.group.stale_after / 2);
                     return Some(Turn { member: self, number: state.turn, ends: state.turn_ends });
                 }
@@ -286,7 +285,7 @@ impl Member {
         }
     }
 
-    /// Looks at the members, in the turn of this number.
+    /// Looks at the members, in this turn.
     async fn look(&self, turn: u64) -> Result<()> {
         let mut looking = self.state.lock().claims.start_looking(clock::now());
         for _ in 0..STEPS {
@@ -305,7 +304,7 @@ impl Member {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Takes a token from the group's line, by a place that is given up at once.
+    /// Takes a token from the group's line, by a place that is released at once.
     async fn take_token(&self) -> Result<u64> {
         let (name, numbers) = (self.guard.name().clone(), (1, self.capacity));
         let limit = Wait::Within(self.group.stale_after);
@@ -346,9 +345,9 @@ impl Ownership<'_> {
     }
 
     /// The member's epoch: a fencing token, higher than that of every earlier owner of this key.
-    /// Tasks of one process that have the key one after the other may have the same.
+    /// Successive owners within one process may have the same token.
     ///
-    /// Give it to whatever the key stands for, with reads and with writes, and let that refuse a
+    /// Pass it to the guarded resource with every read and write, and have the resource reject any
     /// token lower than the highest it has seen.
     pub fn token(&self) -> u64 {
         self.epoch
@@ -359,14 +358,14 @@ impl Ownership<'_> {
         self.until().is_some_and(|until| clock::now() < until) && self.member.guard.is_valid()
     }
 
-    /// Until when the look is good that says that it is ours, if one does.
+    /// Until when the current look is valid, if it makes this member the owner.
     fn until(&self) -> Option<Time> {
         let state = self.member.state.lock();
         (self.permit.losses() == self.losses).then(|| state.claims.until())
     }
 
-    /// Resolves when the key is lost; at once if it already is. It looks at the members meanwhile,
-    /// once for all that wait.
+    /// Resolves when the key is lost; at once if it already is. Looks at the members meanwhile,
+    /// once for all waiting tasks.
     ///
     /// # Cancel safety
     ///
@@ -383,13 +382,13 @@ impl Ownership<'_> {
         }
     }
 
-    /// Does `work` as the owner of the key: stops it and returns an error of kind
-    /// [`Lost`](ErrorKind::Lost) if the key is lost before it is done, as [`Guard::protect`] does
-    /// with a lock. Under [`OnLoss::Continue`] the work goes on.
+    /// Runs `work` as the owner of the key. If the key is lost before the work is done, stops it
+    /// and returns an error of kind [`Lost`](ErrorKind::Lost), as [`Guard::protect`] does. Under
+    /// [`OnLoss::Continue`] the work goes on.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`, wherever it is; the key stays owned.
+    /// Dropping the future drops `work` at its current await point; the key stays owned.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
         if self.member.group.options.on_loss == OnLoss::Continue {
             return Ok(work.await);
@@ -417,7 +416,7 @@ impl Ownership<'_> {
 }
 
 impl Group {
-    /// Says what a group's users must agree on, if they do not.
+    /// Explains in an error what the users of a group must agree on.
     fn explain(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Mismatch {
             return error;

@@ -1,4 +1,4 @@
-//! The members of a group, as one look at the store shows them.
+//! The members of a group, in one snapshot.
 
 use super::rendezvous;
 use crate::client::LockInfo;
@@ -6,15 +6,15 @@ use crate::store::TicketId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The members of a group as one look saw them, and which of them each key belongs to.
+/// A snapshot of a group's members, and of which member owns each key.
 ///
-/// By the time it is read it may be out of date: a hint where to send a request. Only the member
+/// It may be outdated by the time it is read: it is a hint where to send a request. Only a member
 /// itself knows whether a key is its own, by [`Member::route`](super::Member::route).
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    /// One for each address, in the order of addresses.
+    /// One entry for each address, in the order of addresses.
     list: Vec<Entry>,
-    /// How many there are besides, whose address a later one has.
+    /// The number of entries replaced by a later one with the same address.
     replaced: usize,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Entry {
 }
 
 impl Members {
-    /// The places in a line that carry an address. Of several with the same address the last to
-    /// come counts: it is the same server, which was started again.
+    /// Collects the places that carry an address. Of several with the same address, the last one
+    /// counts: it is the same server, restarted.
     pub(super) fn seen(info: &LockInfo) -> Self {
         let places = info.holders.iter().filter_map(|holder| {
             let address = holder.note.value.as_deref()?;
@@ -62,21 +62,20 @@ impl Members {
         Members { replaced: all - list.len(), list: list.into_values().collect() }
     }
 
-    /// The members at these addresses, which need not be in any store: a list from elsewhere, by
-    /// the same hash.
+    /// Builds a list of members from addresses, which need not be in any store, with the same hash.
     pub fn of<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let places = addresses.into_iter().map(|address| (TicketId(0), 0, Arc::from(address)));
         Members::from_places(places)
     }
 
-    /// The address of the member that a key belongs to; `None` if there are no members.
+    /// The address of the member that owns a key; `None` if there are no members.
     pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<&str> {
         self.owner_of(rendezvous::of_key(key.as_ref())).map(|owner| &*owner.address)
     }
 
     /// The owner of a key with this hash.
     pub(super) fn owner_of(&self, key: u64) -> Option<&Entry> {
-        // The last of equals is the greatest, so the list is walked from its end.
+        // Of equal members the last one is the maximum, so the list is walked from its end.
         self.list.iter().rev().max_by_key(|member| rendezvous::score(member.hash, key))
     }
 
@@ -95,12 +94,12 @@ impl Members {
         self.list.is_empty()
     }
 
-    /// Whether somebody else than this member is there, perhaps at the same address.
+    /// Whether there is another member than this one, perhaps at the same address.
     pub(super) fn has_others_than(&self, id: TicketId) -> bool {
         self.replaced > 0 || self.list.iter().any(|member| member.id != id)
     }
 
-    /// Whether somebody who is in `before` is not in this one.
+    /// Whether a member of `before` is missing.
     pub(super) fn lacks_some_of(&self, before: &Members) -> bool {
         let is_there = |id| self.list.iter().any(|member| member.id == id);
         before.list.iter().any(|member| !is_there(member.id))

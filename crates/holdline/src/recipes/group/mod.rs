@@ -1,8 +1,8 @@
 //! The group: one process responsible for each key.
 //!
-//! `rendezvous.rs` is the hash; `members.rs` one look at the members; `claims.rs` decides what a
-//! member may claim; `member.rs` asks the store; `local_locks.rs` lets one task at a time have a
-//! key.
+//! `rendezvous.rs` is the hash; `members.rs` a snapshot of the members; `claims.rs` decides what a
+//! member may claim; `member.rs` queries the store; `local_locks.rs` admits one task at a time to
+//! each key.
 
 mod claims;
 mod local_locks;
@@ -21,9 +21,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, holding_methods};
 use std::time::Duration;
 
-/// A group of processes that share out keys: each key belongs to one member at a time, and each
-/// member knows which keys are its own, without a request to the store for each. So requests about
-/// one key are served by one process, which needs no more than a lock of its own.
+/// A group of processes that divide keys among themselves. Each key belongs to one member at a
+/// time, and each member knows which keys are its own, without a request to the store per key. So
+/// one process serves all requests about a key, and needs no more than a local lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -45,25 +45,25 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 ///
-/// # What it promises
+/// # Guarantees
 ///
-/// A key never has two owners at a time: two [`Ownership`]s of one key whose
-/// [`is_valid`](Ownership::is_valid) is true do not exist at once, under the assumptions of a
-/// mutex. An ownership is lost when its member loses its place, when the key moves to a member that
-/// has joined, and when the store has not been seen for [`stale_after`](Group::stale_after); work
-/// in [`protect`](Ownership::protect) is stopped then. As with any lease, a process can be stopped
-/// between its last look at the clock and its next write. Against that helps the
-/// [token](Ownership::token), the member's *epoch*: it is higher than that of every earlier owner
-/// of the key, so what is written checks it, as with a mutex (see [`Fence`](crate::Fence)).
+/// A key never has two owners at a time: no two [`Ownership`]s of one key are
+/// [valid](Ownership::is_valid) at once, under the assumptions of a mutex. An ownership is lost
+/// when its member loses its place, when the key moves to a member that has joined, or when the
+/// store has not been seen for [`stale_after`](Group::stale_after); work in
+/// [`protect`](Ownership::protect) is then stopped. As with any lease, a process can be paused
+/// between its last look at the clock and its next write. The [token](Ownership::token), the
+/// member's *epoch*, protects against that: it is higher than that of every earlier owner of the
+/// key, so have the target of writes check it, as with a mutex (see [`Fence`](crate::Fence)).
 ///
-/// # What it costs
+/// # Costs
 ///
-/// Nothing for each key or request: a member looks at the store when it is asked about a key and
-/// its last look is older than a quarter of [`stale_after`](Group::stale_after). In return, some
-/// keys have no owner for a moment: those of a member that crashed for the rest of its
-/// [`lease`](Group::lease), those of one that joins for `stale_after`, and all while the store is
-/// away. A mutex in the same store cannot be had either while the store is away, or its holder
-/// crashed.
+/// No request per key: a member queries the store only when it is asked about a key and its last
+/// snapshot of the members is older than a quarter of [`stale_after`](Group::stale_after). In
+/// return, some keys briefly have no owner: those of a crashed member for the rest of its
+/// [`lease`](Group::lease), those of a joining member for `stale_after`, and all while the store is
+/// unavailable. A mutex in the same store could not be acquired either while the store is
+/// unavailable or its holder has crashed.
 #[derive(Clone, Debug)]
 pub struct Group {
     client: Client,
@@ -72,7 +72,7 @@ pub struct Group {
     stale_after: Duration,
 }
 
-/// A follower of a group's changes. Made by [`Group::observe`].
+/// An observer of a group's changes. Created by [`Group::observe`].
 #[derive(Debug)]
 pub struct MembersObserver {
     group: Group,
@@ -81,20 +81,20 @@ pub struct MembersObserver {
     last: Option<Members>,
 }
 
-/// How long a look at the members is relied on, unless told otherwise.
+/// The default time for which a snapshot of the members is valid.
 const STALE_AFTER: Duration = Duration::from_secs(3);
-/// What it can be.
+/// The shortest and the longest such time.
 const STALE_AFTER_RANGE: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
-/// The capacity of a group's line, to which the milliseconds of `stale_after` are added. So all
-/// members fit, and those that disagree about `stale_after` are refused: all users of a line must
-/// agree on its capacity.
+/// The base capacity of a group's line. The milliseconds of `stale_after` are added to it: all
+/// users of a line must agree on its capacity, so members that disagree about `stale_after` are
+/// refused. It exceeds any number of members.
 const CAPACITY: u32 = 1 << 28;
 /// The default poll interval of an observer.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Group {
-    /// The group of this name.
+    /// Creates a handle of the group of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         let options = Options::default();
@@ -103,40 +103,41 @@ impl Group {
 
     holding_methods!();
 
-    /// How long a member relies on one look at the others. Default: 3 s. All members must agree
-    /// on it.
+    /// Sets how long a snapshot of the members is valid: 100 ms to 24 h. Default: 3 s. All members
+    /// must agree on it.
     ///
-    /// A member looks four times as often, if it is asked about keys. For so long a store may be
-    /// away before members own nothing; and for so long the keys of a member that joins have no
-    /// owner, as the others may not have seen it yet.
+    /// Members that are asked about keys query the store four times as often. An outage of the
+    /// store longer than this leaves all keys without owners; and the keys of a joining member have
+    /// no owner for this long, as other members may not have seen it yet.
     pub fn stale_after(mut self, time: Duration) -> Self {
         self.stale_after = time;
         self
     }
 
-    /// Joins, with the address by which others reach this process. Returns when this member may own
-    /// keys: at once if it is alone, else after [`stale_after`](Group::stale_after). Others see it,
-    /// and send it requests, from the beginning.
+    /// Joins the group. `address` is where others reach this process. Returns when this member may
+    /// own keys: at once if it is alone, otherwise after [`stale_after`](Group::stale_after).
+    /// Others see it, and send it requests, from the beginning.
     ///
-    /// Two members that give the same address are taken for one that was started again: the later
-    /// one has the keys.
+    /// Of two members with the same address, the later one owns the keys: it is taken for a restart
+    /// of the earlier one.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if the store has no semaphores or no fencing tokens;
     /// [`Mismatch`](ErrorKind::Mismatch) if others use another `stale_after`, or use the name for
-    /// another kind of lock; [`Invalid`](ErrorKind::Invalid) if the name, the address or an option
-    /// is; [`Lost`](ErrorKind::Lost) if the place was lost again in between; otherwise as
+    /// another kind of lock; [`Invalid`](ErrorKind::Invalid) for an invalid name, address or
+    /// option; [`Lost`](ErrorKind::Lost) if the place was lost while joining; otherwise as
     /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the group, in the background.
+    /// Dropping the future leaves the group in the background.
     pub async fn join(&self, address: impl Into<String>) -> Result<Member> {
         Box::pin(Member::join(self, address.into())).await
     }
 
-    /// The members, for a process that is none: a balancer, a client. It asks the store.
+    /// Queries the store for the members, for a process that is not one itself, such as a load
+    /// balancer or a client.
     ///
     /// # Cancel safety
     ///
@@ -145,18 +146,18 @@ impl Group {
         Ok(Members::seen(&self.client.inspect(&self.name).await?))
     }
 
-    /// An observer of the members. It listens where the store tells of changes, and polls every
+    /// Creates an observer of the members. It listens if the store reports changes, and polls every
     /// half second otherwise: see [`Changes::next`].
     pub fn observe(&self) -> MembersObserver {
         MembersObserver { group: self.clone(), every: POLL_INTERVAL, changes: None, last: None }
     }
 
-    /// The capacity of the line.
+    /// The capacity of the group's line.
     fn capacity(&self) -> Result<u32> {
         let (shortest, longest) = STALE_AFTER_RANGE;
         if !(shortest..=longest).contains(&self.stale_after) {
             let message = format!(
-                "a look at group \"{}\" cannot be relied on for {:?}; give {shortest:?} to \
+                "the `stale_after` of group \"{}\" cannot be {:?}; use {shortest:?} to \
                  {longest:?}",
                 self.name, self.stale_after
             );
@@ -171,20 +172,20 @@ impl Group {
 }
 
 impl MembersObserver {
-    /// Sets the poll interval, for stores that do not tell of changes.
+    /// Sets the poll interval, used if the store does not report changes. Default: 500 ms.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(10));
         self
     }
 
-    /// The members after the next change: the first call returns them at once, later ones when
-    /// somebody has joined, left, or been started again. Changes that are undone between two looks
-    /// are not seen. An outage of the store is ridden out for as long as the client's
-    /// [`outage`](Client::outage) allows.
+    /// Waits for the next change of the members. The first call returns them at once; later calls
+    /// return when a member has joined, left or restarted. A change that is undone between two
+    /// polls is not seen. Waits out an outage of the store, up to the client's
+    /// [`outage`](Client::outage) limit.
     ///
     /// # Errors
     ///
-    /// The store could not be asked; the next call asks again.
+    /// An error means that the store could not be asked; the next call asks again.
     ///
     /// # Cancel safety
     ///

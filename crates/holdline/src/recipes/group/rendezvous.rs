@@ -1,11 +1,11 @@
-//! Rendezvous hashing: which of several members a key belongs to.
+//! Rendezvous hashing: which member owns a key.
 //!
-//! Every member has a score for every key, and the highest score has the key. So a member that
-//! joins takes from each of the others only what it now has, one that leaves gives what it had to
-//! all of the others, and nothing else moves.
+//! Every member has a score for every key, and the member with the highest score owns it. So a
+//! joining member takes from each of the others only the keys that it now owns, a leaving member
+//! gives its keys to all of the others, and no other key moves.
 //!
-//! The hash is stable, and short enough to be written in any language (all numbers are unsigned,
-//! have 64 bits, and wrap around):
+//! The hash is stable, and short enough to implement in any language (all numbers are unsigned
+//! 64-bit integers, and wrap around):
 //!
 //! ```text
 //! fnv(bytes): h = 0xcbf29ce484222325; for each byte: h = (h xor byte) * 0x100000001b3
@@ -15,17 +15,17 @@
 //! score(member, key) = mix(fnv(member) xor mix(fnv(key)))
 //! ```
 //!
-//! `fnv` is FNV-1a, `mix` the last step of SplitMix64. Of two members with the same score the one
-//! whose address is lower, byte by byte, has the key.
+//! `fnv` is FNV-1a, `mix` the last step of SplitMix64. Of two members with the same score, the one
+//! with the lower address, compared byte by byte, owns the key.
 
 use crate::hash::{fnv, mix};
 
-/// The part of a score that is the member's.
+/// The member's part of a score.
 pub(super) fn of_member(address: &str) -> u64 {
     fnv(0, address.bytes())
 }
 
-/// The part of a score that is the key's.
+/// The key's part of a score.
 pub(super) fn of_key(key: &[u8]) -> u64 {
     mix(fnv(0, key.iter().copied()))
 }
@@ -52,7 +52,7 @@ mod tests {
         (0..20_000).map(|n| format!("order-{n}"))
     }
 
-    /// The figures that other languages must come to.
+    /// The scores that every implementation must produce.
     #[test]
     fn scores_are_what_they_have_always_been() {
         let score = |member, key: &str| score(of_member(member), of_key(key.as_bytes()));

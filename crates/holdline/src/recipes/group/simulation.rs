@@ -1,8 +1,8 @@
-//! Members of a group in a seeded world of faults and virtual time. They run the decisions of
-//! `claims.rs`; around them are a line that keeps leases by true time, clocks that run at different
-//! rates, requests that are delayed and lost, and members that are paused, crash, leave, and come
-//! again. At every instant no key has two owners (**G26**), and epochs rise from owner to owner
-//! (**G27**). That the check has power is shown on members that do not keep the rules.
+//! A simulation of a group's members in a seeded world of faults and virtual time. The members run
+//! the decisions of `claims.rs`. Around them are a line that keeps leases by true time, clocks that
+//! run at different rates, delayed and lost requests, and members that pause, crash, leave and
+//! return. At every instant no key has two owners (**G26**), and epochs rise from owner to owner
+//! (**G27**). Members that break the rules show that the check has power.
 
 use super::claims::{Claims, Look, Looking, Owner, Step};
 use super::members::Members;
@@ -21,15 +21,15 @@ const LEASE: Lease =
 const MS: u64 = 1_000_000;
 const KEYS: u64 = 12;
 
-/// What members do wrong.
+/// A defect of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
     None,
     /// They claim keys as soon as they have joined.
     NoWait,
-    /// They go on in their epoch when somebody has left.
+    /// They keep their epoch after a member has left.
     NoNewEpoch,
-    /// They rely on their last look for ten times as long.
+    /// They rely on a look for ten times as long.
     StaleLooks,
 }
 
@@ -43,7 +43,7 @@ struct Place {
 struct Process {
     id: u64,
     address: Arc<str>,
-    /// Its clock: an offset, and how much faster than true time it runs, in millionths.
+    /// The clock: its offset, and its drift from true time in millionths.
     clock: (u64, i64),
     paused_until: u64,
     good_until: Time,
@@ -51,13 +51,13 @@ struct Process {
     granted: Option<Time>,
     has_joined: bool,
     looking: Option<Looking>,
-    /// The number of the look under way: replies to earlier ones are not heard.
+    /// The number of the look in progress; replies to earlier ones are ignored.
     attempt: u64,
 }
 
 /// A message that arrives at the line, or at a member.
 enum Message {
-    /// A look before anything else, and then a place in the line.
+    /// A look before anything else, followed by a place in the line.
     LookFirst {
         sent: Time,
     },
@@ -91,7 +91,7 @@ enum Message {
         attempt: u64,
         token: u64,
     },
-    /// The member's own: to look, to renew, and to end.
+    /// The member's own step: looking, renewing, ending.
     Act,
     RenewNow,
     Leave,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Sends a message that takes up to so many milliseconds.
+    /// Sends a message that takes up to this many milliseconds.
     fn send(&mut self, to: u64, within_ms: u64, message: Message) {
         self.count += 1;
         let at = self.now + self.rng.u64(0..=within_ms * MS);
@@ -163,7 +163,7 @@ impl World {
         }
         while let Some(Reverse((at, number))) = self.queue.pop() {
             let paused = self.messages.get(&number).and_then(|(to, _)| self.processes.get(to));
-            // What is for a paused process, or from its line back to it, is read when it goes on.
+            // Messages for a paused process, or from its line back to it, are read when it resumes.
             if let Some(process) = paused.filter(|process| process.paused_until > at) {
                 self.queue.push(Reverse((process.paused_until, number)));
                 continue;
@@ -181,7 +181,7 @@ impl World {
         Ok(self.changes)
     }
 
-    /// No key has two owners, and epochs rise.
+    /// Checks that no key has two owners, and that epochs rise.
     fn judge(&mut self) -> Result<(), String> {
         for key in 0..KEYS {
             let hash = rendezvous::of_key(&key.to_be_bytes());
@@ -219,7 +219,7 @@ impl World {
                 self.post(to, Message::Enter { before });
             }
             Message::Enter { before } => {
-                // Its way back to the member and to the line again is one message here.
+                // The way back to the member and to the line again is one message here.
                 let Some(process) = self.processes.get(&to) else { return };
                 let (address, sent) = (Arc::clone(&process.address), process.local(self.now));
                 let token = self.enter(to, Some(address));
@@ -240,7 +240,7 @@ impl World {
                 self.post(to, Message::Looked { attempt, sent, members });
             }
             Message::Leave => {
-                // It stops first, then it leaves the line.
+                // It stops first, and then leaves the line.
                 if let Some(process) = self.processes.remove(&to) {
                     self.line.retain(|place| place.id != to);
                     self.send(0, 3000, Message::Start(process.address));
@@ -297,7 +297,7 @@ impl World {
         self.send(id, 12_000, end);
     }
 
-    /// What a member itself does.
+    /// Performs a member's own step.
     fn receive_at(&mut self, to: u64, message: Message) {
         let Some(mut process) = self.processes.remove(&to) else { return };
         let now = process.local(self.now);
@@ -325,7 +325,7 @@ impl World {
                 if self.rng.u8(..) < 4 {
                     process.paused_until = self.now + self.rng.u64(0..2500 * MS);
                 }
-                // Some are asked about keys now and then only.
+                // Some members are asked about keys only now and then.
                 let pause = if self.rng.u8(..) < 30 { 1500 } else { 150 };
                 self.send(to, pause, Message::Act);
             }

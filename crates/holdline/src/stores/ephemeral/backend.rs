@@ -1,4 +1,4 @@
-//! What a store of ephemeral entries supplies to the engine.
+//! The backend: what a store of ephemeral entries provides to the engine.
 
 use super::table::Table;
 use super::ticket::{Entry, Leaving, TicketRecord};
@@ -9,16 +9,16 @@ use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time after which a waiter asks again, even if nothing wakes it.
+/// The longest time before a waiter asks again without a notice.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// One request to acquire or to keep a place.
+/// One request to acquire or keep a place.
 pub(super) struct Request<'a> {
     pub(super) line: &'a Name,
     pub(super) ticket: &'a Ticket,
     pub(super) note: &'a Arc<str>,
     pub(super) how: Enter,
-    /// The time at which it was made.
+    /// When the request was made.
     pub(super) began: Time,
     /// The time limit of each step, as [`Backend::limit`] sets it.
     pub(super) limit: Duration,
@@ -29,7 +29,7 @@ impl Request<'_> {
         refuse(self.line, self.ticket, refusal)
     }
 
-    /// Refuses the ticket unless all in its line that tell the capacity agree with it.
+    /// Refuses the ticket if any capacity known in its line differs from its own.
     pub(super) fn check_capacity(&self, told: impl IntoIterator<Item = u32>) -> Result<()> {
         match told.into_iter().find(|capacity| *capacity != self.ticket.capacity) {
             Some(line) => Err(self.refuse(Refusal::Capacity { line })),
@@ -43,9 +43,9 @@ impl Request<'_> {
     }
 }
 
-/// The outcome of an attempt to get an entry written.
+/// The outcome of an attempt to write an entry.
 pub(super) enum Joined<E: Entry> {
-    /// The entry is there, and what is ahead of it is in the record.
+    /// The entry exists, and the record has what is ahead of it.
     There(Arc<TicketRecord<E>>),
     /// There is no entry.
     Not(Standing),
@@ -56,7 +56,7 @@ pub(super) struct Attempt<'a, B: Backend> {
     pub(super) store: &'a Arc<B>,
     pub(super) request: &'a Request<'a>,
     pub(super) record: &'a Record<B>,
-    /// How many times changes had been missed before the store was asked.
+    /// The number of missed changes before the request was sent.
     pub(super) missed: u64,
 }
 
@@ -89,55 +89,56 @@ pub(super) trait Backend:
     /// Runs a task in the background.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// The time limit of one step of a request for a lock of this lease.
+    /// The time limit of one step of a request for a lock with this lease.
     fn limit(lease: Duration) -> Duration;
 
-    /// Looks after a ticket whose entry is there. Returns when to do so again, at the latest.
+    /// Maintains a ticket whose entry exists. Returns when to do so again, at the latest.
     fn look_after(self: &Arc<Self>, record: &Record<Self>, now: Time) -> Time;
 
-    /// Looks after what else the store has. Returns whether there is nothing.
+    /// Maintains the store's other state. Returns whether there is none.
     fn look_around(self: &Arc<Self>, now: Time) -> bool;
 
-    /// Has the ticket's `news` notified when those ahead of it change.
+    /// Arranges for the ticket's `news` to be notified when the entries ahead of it change.
     fn watch_ahead(self: &Arc<Self>, record: &Record<Self>);
 }
 
 /// The requests that acquire a place.
 pub(super) trait Acquire<E: Entry>: Send + Sync + Sized + 'static {
-    /// Gets an entry written, as far as the request allows.
+    /// Tries to write an entry, as far as the request allows.
     fn join(
         self: &Arc<Self>,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<Joined<E>>> + Send;
 }
 
-/// The requests about an entry that is there.
+/// The requests about an existing entry.
 pub(super) trait Renew<E: Entry>: Send + Sync + Sized + 'static {
-    /// Writes what the request changes. `false` if the entry is not there any more.
+    /// Writes what the request changes. `false` if the entry no longer exists.
     fn update(
         self: &Arc<Self>,
         record: &Arc<TicketRecord<E>>,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Whether the loss of the entry would be noticed without asking.
+    /// Whether a loss of the entry would be noticed without asking.
     fn is_watched(record: &Arc<TicketRecord<E>>) -> bool;
 
-    /// Asks whether the entry is there.
+    /// Asks whether the entry exists.
     fn is_there(
         &self,
         record: &Arc<TicketRecord<E>>,
         limit: Duration,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Asks how a waiting ticket stands, as far as that is not known.
+    /// Asks for the standing of a waiting ticket, unless it is known.
     fn ask_again(
         self: &Arc<Self>,
         record: &Arc<TicketRecord<E>>,
         request: &Request<'_>,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Waits until the session is sure to keep the entry until then. `false` if the entry is lost.
+    /// Waits until the session is certain to keep the entry until `until`. `false` if the entry is
+    /// lost.
     fn confirm(
         self: &Arc<Self>,
         record: &Arc<TicketRecord<E>>,
@@ -146,8 +147,8 @@ pub(super) trait Renew<E: Entry>: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// The requests that remove an entry. Each returns whether the entry was there; once it has said
-/// either, the entry is not there any more, and will not come.
+/// The requests that remove an entry. Each returns whether the entry existed; after either answer
+/// the entry does not exist, and will not be created late.
 pub(super) trait Release<E: Entry>: Send + Sync + Sized + 'static {
     /// Removes the entry of a ticket that its owner gives up.
     fn give_up(
@@ -165,7 +166,7 @@ pub(super) trait Release<E: Entry>: Send + Sync + Sized + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Removes the entry of a ticket that is not of this process, or not any more.
+    /// Removes the entry of a ticket that this process does not know, or no longer knows.
     fn remove_unknown(
         self: &Arc<Self>,
         line: &Name,

@@ -1,9 +1,9 @@
-//! The contract of a store, served by the engine.
+//! The store contract, implemented by the engine.
 
 use crate::store::Capabilities;
 use std::time::Duration;
 
-/// What all stores of this kind promise; each has bounds of its own for leases.
+/// The capabilities of all stores of this kind; each has its own limits for leases.
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     fair_queue: true,
     fencing_tokens: true,
@@ -17,8 +17,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     lease_max: Duration::from_secs(24 * 3600),
 };
 
-/// Implements the contract for a store whose handles have a `shared` backend, which besides can
-/// look, list, evict and subscribe.
+/// Implements the contract for a store whose handles have a `shared` backend that can also look,
+/// list, evict and subscribe.
 macro_rules! serve_by_engine {
     ($store:ident, $capabilities:expr) => {
         impl $crate::store::AsyncStore for $store {
@@ -62,7 +62,7 @@ macro_rules! serve_by_engine {
                 capabilities(&self.shared)
             }
 
-            /// The same: what its session needs is done on a thread of its own.
+            /// The same handle: the sessions are maintained on a thread of their own.
             fn background_handle(&self) -> Self {
                 self.clone()
             }

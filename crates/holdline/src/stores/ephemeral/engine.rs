@@ -1,9 +1,9 @@
-//! The flows that stores of ephemeral entries have in common: to acquire, renew and release a
-//! place, and to look after the places that there are.
+//! The engine of ephemeral stores: acquires, renews and releases places, and maintains existing
+//! ones.
 //!
 //! Most renewals are answered without asking the servers. That a lock is still held follows from
-//! two facts that are known here anyway: the session lasts (its heartbeats), and the entry was not
-//! removed (the watch over it).
+//! two facts that are known here anyway: the session is alive (its heartbeats), and the entry has
+//! not been removed (its watch).
 
 use super::backend::{Backend, Joined, Record, Request};
 use super::table::Table;
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// The time between two ticks of the janitor.
 pub(super) const TICK: Duration = Duration::from_millis(200);
-/// The pauses between tries to remove a lapsed entry.
+/// The shortest and longest pause between attempts to remove a lapsed entry.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
-/// The time limit of such a try.
+/// The time limit of one such attempt.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Serves [`Store::enter`](crate::store::Store::enter).
@@ -47,7 +47,7 @@ pub(super) async fn enter<B: Backend>(
     }
 }
 
-/// Keeps a place that is there: polls or renews it.
+/// Keeps an existing place: polls or renews it.
 async fn keep<B: Backend>(
     store: &Arc<B>,
     record: &Record<B>,
@@ -65,7 +65,7 @@ async fn keep<B: Backend>(
     let watched = B::is_watched(record);
     let (held, unsure, missed) = {
         let mut place = record.place();
-        // A request with a new length of lease is to be answered by the store.
+        // The store must answer a request that changes the lease.
         let asks = std::mem::replace(&mut place.lease, ticket.lease) != ticket.lease;
         (place.was_held(), place.is_unsure() || asks || !watched, place.missed())
     };
@@ -81,7 +81,7 @@ async fn keep<B: Backend>(
     standing(store, record, request, began, false).await
 }
 
-/// The standing by what the record says, once the session is sure to last.
+/// The standing according to the record, once the session is certain to last.
 async fn standing<B: Backend>(
     store: &Arc<B>,
     record: &Record<B>,
@@ -92,7 +92,7 @@ async fn standing<B: Backend>(
     let ticket = request.ticket;
     let Some(stands) = record.stand(ticket, began, new) else {
         if new && record.place().state == State::Lapsed {
-            // It lapsed while its entry was being written, and the sweep may have come before that.
+            // The ticket lapsed while its entry was being written, possibly after the sweep.
             store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
         }
         return Ok(Standing::Lost);
@@ -134,23 +134,23 @@ pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId)
 
 /// Serves [`Store::watch`](crate::store::Store::watch).
 pub(super) async fn watch<B: Backend>(store: &Arc<B>, id: TicketId) {
-    // A ticket that is not known is to be asked about, not waited for.
+    // An unknown ticket must be asked about, not waited for.
     let Some(record) = store.table().find(id) else { return };
     store.watch_ahead(&record);
     record.news.notified().await;
 }
 
-/// What a look at a line shows of one entry.
+/// One entry of a line, as read from the store.
 pub(super) struct Seen {
     pub(super) id: TicketId,
     pub(super) create: i64,
     pub(super) weight: u32,
-    /// The time that its owner has left, by what the store says.
+    /// The time that its owner has left, according to the store.
     pub(super) expires_in: Duration,
     pub(super) note: Arc<str>,
 }
 
-/// The entries of a line, front first, with those marked that are admitted.
+/// The entries of a line, front first, each marked as admitted or not.
 pub(super) fn places<E: Entry>(
     table: &Table<E>,
     capacity: u32,
@@ -185,7 +185,7 @@ pub(super) fn start_janitor<B: Backend>(store: &Arc<B>) {
     });
 }
 
-/// Looks after what is to be looked after now. Returns whether there is nothing at all.
+/// Maintains what is due now. Returns whether nothing is left to maintain.
 fn tick<B: Backend>(store: &Arc<B>) -> bool {
     let (now, table) = (clock::now(), store.table());
     for record in table.due(now) {
@@ -206,7 +206,7 @@ fn tick<B: Backend>(store: &Arc<B>) -> bool {
     table.is_empty() && nothing_else
 }
 
-/// Removes the entry of a ticket that has lapsed, however long that takes.
+/// Removes the entry of a lapsed ticket, however long that takes.
 pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
     let mut pause = PAUSES.0;
     while let Some(store) = store.upgrade() {
@@ -214,7 +214,7 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
         match store.remove(&record, SWEEP).await {
             Ok(_) => {
                 store.table().forget(&record);
-                // The request to enter may go on, and write the entry after this.
+                // The request to enter may continue, and write the entry after this.
                 store.table().entered.remove(record.id);
                 return;
             }
@@ -242,16 +242,16 @@ mod tests {
 
     static BACKGROUND: Background = Background::new("engine-test");
 
-    /// A store in memory, which fails on demand.
+    /// A store in memory that fails on demand.
     struct Fake {
         table: Table<First>,
-        /// The entries of the only line, in order.
+        /// The entries of its only line, in order.
         entries: Mutex<Vec<(TicketId, i64)>>,
-        /// The number of removals that fail.
+        /// How many removals will fail.
         failing: AtomicU32,
         session_is_lost: AtomicBool,
-        /// The next answer whether an entry is there comes after the entry has gone, and after the
-        /// news that something was missed.
+        /// Whether the next reply about an entry comes after the entry is gone, and after the news
+        /// that a change was missed.
         answers_late: AtomicBool,
     }
 
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
     }
 
-    /// What was missed while the store was asked is not in its answer.
+    /// A change missed during a request is not in its reply.
     #[tokio::test]
     async fn an_answer_of_before_the_news_proves_nothing() {
         let store = Fake::new();
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
     }
 
-    /// Also if the store is away when the entry is removed first.
+    /// Even if the store is unavailable at the first attempt to remove the entry.
     #[tokio::test]
     async fn a_place_that_is_not_renewed_is_removed() {
         let store = Fake::new();

@@ -1,13 +1,13 @@
-//! Stores of the second kind, ephemeral entries ordered by the server: the client lists the entries
-//! ahead of its own, applies `rule::blockers`, and watches them.
+//! Stores of the second kind: ephemeral entries ordered by the server. The client lists the entries
+//! ahead of its own, applies `rule::blockers`, and watches the blockers.
 //!
-//! How one is begun:
+//! How to start one:
 //!
-//! 1. The session: what keeps an entry alive, how its life is proved, and until when it is good,
-//!    counted from before the request that proved it.
+//! 1. The session: what keeps an entry alive, how that is proved, and until when the proof is
+//!    valid, counted from before the request that proved it.
 //! 2. The layout: an entry's key has the ticket's id, its value the weight, capacity and note; the
 //!    server's own order (revision, transaction) is the place, and so the token.
-//! 3. The operations that differ: join, predecessors, still there, write, remove, watch, members.
+//! 3. The operations that differ: join, predecessors, existence, write, remove, watch, members.
 //! 4. `mod.rs` with `impl AsyncStore`; `address.rs` for the URL, by `stores::url`; `errors.rs`.
 //! 5. Entries that outlive their ticket (after an unknown outcome, or when a session returns) are
 //!    found by their id and removed.

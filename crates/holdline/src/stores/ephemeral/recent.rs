@@ -1,14 +1,14 @@
-//! A bounded set of tickets: the latest ones that were put into it.
+//! A bounded set of recent tickets.
 
 use crate::store::TicketId;
 use crate::sync::Mutex;
 use std::collections::HashSet;
 
-/// The latest so many tickets, and at most as many of those before.
+/// The `most` latest tickets, and up to as many before them.
 #[derive(Debug)]
 pub(super) struct Recent {
     most: usize,
-    /// The latest ones, and those before.
+    /// The latest tickets, and those before them.
     sets: Mutex<[HashSet<TicketId>; 2]>,
 }
 
@@ -29,7 +29,7 @@ impl Recent {
         self.sets.lock().iter().any(|set| set.contains(&id))
     }
 
-    /// Takes a ticket out. Returns whether it was there.
+    /// Removes a ticket. Returns whether it was in the set.
     pub(super) fn remove(&self, id: TicketId) -> bool {
         let [latest, before] = &mut *self.sets.lock();
         latest.remove(&id) | before.remove(&id)

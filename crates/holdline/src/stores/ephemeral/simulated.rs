@@ -1,8 +1,9 @@
-//! The engine that etcd and ZooKeeper share, over a server that a simulation plays, with the least
-//! dialect that there can be: one session, entries by the id of their ticket, one list of a line.
+//! The engine that etcd and ZooKeeper share, over a simulated server, with the smallest possible
+//! dialect: one session, entries by ticket id, one list of a line.
 //!
-//! A session's requests carry numbers, and the server drops what comes after a later one, as it is
-//! on a connection. So once a deletion is answered the entry is not there, and will not come.
+//! A session's requests are numbered, and the server drops any that arrives after a later one, as
+//! on a connection. So once a deletion is answered, the entry does not exist and will not be
+//! created late.
 
 use super::backend::{self, Acquire, Backend, Joined, Release, Renew, Request};
 use super::contract::{CAPABILITIES, serve_by_engine};
@@ -26,43 +27,43 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The length of a session, and the time for which it is sure to last from before a heartbeat on:
-/// clocks differ by less than 1%.
+/// The length of a session, and the time for which it is certain to last, counted from before a
+/// heartbeat; clocks differ by less than 1%.
 const LENGTH: Duration = Duration::from_secs(3);
 const SURE: Duration = Duration::from_millis(2_960);
 /// The pause between two heartbeats, and the time limit of a request.
 const BEAT: Duration = Duration::from_millis(300);
 const LIMIT: Duration = Duration::from_millis(400);
-/// The number of entries of a list that are looked at first, or up to three more.
+/// How many entries of a list are read first, give or take three more.
 const NEAREST: usize = 4;
 
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The session that it is of; 0 of none.
+    /// Its session; 0 for none.
     pub session: u64,
     /// Its number in the session.
     pub number: u64,
-    /// What is asked.
+    /// The request itself.
     pub question: Question,
 }
 
-/// What is asked of the server.
+/// The kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Begin a session of this length.
     Open(Duration),
     /// A heartbeat.
     Beat,
-    /// Write the entry of this ticket, unless it is there.
+    /// Write the entry of this ticket, unless it exists.
     Put(Ticket),
-    /// The entry of this ticket weighs no more than this from now on, if it is there.
+    /// Lower the entry's weight to this, if it exists and is heavier.
     Lower(TicketId, u32),
     /// List the line.
     List,
     /// Delete the entry of this ticket.
     Delete(TicketId),
-    /// Tell this client from now on what changes in the line.
+    /// Send this client all further changes of the line.
     Watch,
 }
 
@@ -71,9 +72,9 @@ pub enum Question {
 pub struct Listed {
     /// The ticket.
     pub id: TicketId,
-    /// The revision at which it was written first.
+    /// The revision of its creation.
     pub create: i64,
-    /// The revision at which it was written last.
+    /// The revision of its last change.
     pub modified: i64,
     /// Its weight.
     pub weight: u32,
@@ -82,32 +83,33 @@ pub struct Listed {
 /// The server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The session; 0 if it is over.
+    /// The session; 0 if it has ended.
     pub session: u64,
     /// The revision of the line.
     pub revision: i64,
     /// The line, oldest first.
     pub entries: Arc<[Listed]>,
-    /// An entry was deleted.
+    /// Whether an entry was deleted.
     pub deleted: bool,
 }
 
-/// What changed in a line.
+/// A change of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The entry that was created then was deleted, at this revision; or weighs this from then on.
+    /// The entry created at the first revision was deleted (`None`) or lowered to this weight, at
+    /// the last revision.
     Entry(i64, Option<u32>, i64),
-    /// It is not known what changed.
+    /// A gap: some changes are unknown.
     Gap,
 }
 
-/// A server that a simulation plays.
+/// A server played by a simulation.
 pub trait Server: fmt::Debug + Send + Sync + 'static {
-    /// Asks it, for an answer that may never come.
+    /// Sends a request; the reply may never come.
     fn ask(&self, line: &Name, asked: Asked) -> Pin<Box<dyn Future<Output = Told> + Send>>;
 }
 
-/// Work in the background, which the simulation polls.
+/// Background work, polled by the simulation.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A store over a simulated server.
@@ -166,7 +168,7 @@ impl Entry for Node {
 }
 
 impl Entries {
-    /// A store over this server.
+    /// Creates a store over this server.
     pub fn new(server: Arc<dyn Server>) -> Self {
         let (session, table, tasks) = (Mutex::default(), Table::new(64), Tasks::default());
         let shared = Arc::new(Shared { address: "simulated:", server, session, table, tasks });
@@ -174,13 +176,12 @@ impl Entries {
         Entries { shared }
     }
 
-    /// The tasks that came since this was last asked: they are to be polled as the store's futures
-    /// are.
+    /// Takes the tasks spawned since the last call; they must be polled like the store's futures.
     pub fn tasks(&self) -> Vec<Task> {
         std::mem::take(&mut self.shared.tasks.0.lock())
     }
 
-    /// Takes in what changed in a line, in the order in which it did.
+    /// Applies a change of a line; changes come in order.
     pub fn hear(&self, line: &Name, change: Change) {
         let loss = &self.shared.table.loss;
         for record in self.shared.table.all() {
@@ -207,7 +208,7 @@ impl Entries {
 }
 
 impl TicketRecord {
-    /// Notes that changes may have been missed.
+    /// Records that changes may have been missed.
     fn miss(&self, loss: &crate::stores::waiters::LossHandler) {
         let held = self.with(|place| {
             place.miss();
@@ -263,8 +264,8 @@ impl Shared {
         Ok(session)
     }
 
-    /// The session is over, and with it all places that were on it. Those that were not held are
-    /// removed at once; a holder is to know of the loss first.
+    /// Ends the session, and with it all places on it. Places that are not held are removed at
+    /// once; a holder must learn of the loss first.
     fn lose(&self, session: &Session) {
         session.lost.store(true, Ordering::Relaxed);
         session.news.notify_waiters();
@@ -278,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Has the record told of what changes in its line.
+    /// Arranges for the record to be told of changes in its line.
     fn watch(self: &Arc<Self>, record: &Record) {
         self.spawn(watch(Arc::downgrade(self), Arc::downgrade(record)));
     }
@@ -358,7 +359,7 @@ async fn watch(shared: Weak<Shared>, record: Weak<TicketRecord>) {
 }
 
 impl Attempt<'_> {
-    /// Takes in a list of the line: the nearest, then all if those do not tell.
+    /// Applies a list of the line: the nearest entries, or all if those do not suffice.
     fn see(&self, told: &Told) {
         let Attempt { store, record, missed, .. } = *self;
         let Some(at) = told.entries.iter().position(|entry| entry.id == record.id) else {

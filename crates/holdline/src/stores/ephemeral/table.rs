@@ -1,4 +1,4 @@
-//! The tickets of a store in this process, and when each is to be looked after.
+//! The tickets of a store in this process, and when each needs maintenance.
 
 use super::recent::Recent;
 use super::ticket::{Entry, TicketRecord};
@@ -11,11 +11,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
-/// The number of lapsed tickets that are kept in mind.
+/// How many lapsed tickets are remembered.
 const LAPSED: usize = 512;
-/// The number of tickets that are known to have asked for a place here.
+/// How many tickets that asked for a place are remembered.
 const ENTERED: usize = 1 << 15;
-/// The number of lapsed entries that are removed at once.
+/// How many lapsed entries are removed at once.
 const SWEEPS: usize = 32;
 
 /// The table of tickets.
@@ -23,14 +23,14 @@ const SWEEPS: usize = 32;
 pub(super) struct Table<E: Entry> {
     slots: Mutex<Slots<E>>,
     pub(super) loss: LossHandler,
-    /// One permit for each write of an entry whose outcome is not known yet.
+    /// One permit for each write of an entry with an unknown outcome.
     pub(super) entering: Arc<Semaphore>,
     pub(super) sweeps: Semaphore,
     /// Tickets that asked for a place. One of these without a record has no entry, and will have
-    /// none: a store takes out what it cannot say that of.
+    /// none: the store removes a ticket from this set if it cannot be sure of that.
     pub(super) entered: Recent,
-    /// Tickets that have lapsed: one that is asked for again would share its id with an entry that
-    /// is being removed.
+    /// Tickets that have lapsed. One that asks again would share its id with an entry that is being
+    /// removed.
     pub(super) lapsed: Recent,
     /// Wakes the janitor.
     pub(super) nudge: Arc<Notify>,
@@ -39,7 +39,7 @@ pub(super) struct Table<E: Entry> {
 #[derive(Debug)]
 struct Slots<E: Entry> {
     records: HashMap<TicketId, Slot<E>>,
-    /// The slots by the time of their next look.
+    /// The slots, by the time of their next maintenance.
     looks: BTreeSet<(Time, TicketId)>,
 }
 
@@ -50,7 +50,7 @@ struct Slot<E: Entry> {
 }
 
 impl<E: Entry> Slots<E> {
-    /// Has a ticket looked after at this time, or sooner if that is planned.
+    /// Schedules the maintenance of a ticket at this time, or earlier if it is due earlier.
     fn look_at(&mut self, id: TicketId, time: Time) {
         let Some(slot) = self.records.get_mut(&id) else { return };
         if time < slot.look {
@@ -62,7 +62,7 @@ impl<E: Entry> Slots<E> {
 }
 
 impl<E: Entry> Table<E> {
-    /// A table for a store that has at most so many writes of entries under way.
+    /// A table for a store with at most `entering` concurrent writes of entries.
     pub(super) fn new(entering: usize) -> Self {
         Table {
             slots: Mutex::new(Slots { records: HashMap::new(), looks: BTreeSet::new() }),
@@ -83,7 +83,7 @@ impl<E: Entry> Table<E> {
         self.slots.lock().records.is_empty()
     }
 
-    /// Adds a ticket. `false` if there is one of the same id.
+    /// Adds a ticket. `false` if its id is in the table already.
     pub(super) fn insert(&self, record: &Arc<TicketRecord<E>>) -> bool {
         let first = {
             let mut slots = self.slots.lock();
@@ -101,11 +101,11 @@ impl<E: Entry> Table<E> {
         true
     }
 
-    /// Removes a ticket that has no entry any more, and ends its watches.
+    /// Removes a ticket that no longer has an entry, and ends its watches.
     pub(super) fn forget(&self, record: &TicketRecord<E>) {
         let forgotten = {
             let mut slots = self.slots.lock();
-            // There may be a newer one of the same id.
+            // There may be a newer ticket of the same id.
             let same = |slot: &Slot<E>| std::ptr::eq(&raw const *slot.record, record);
             let is_same = slots.records.get(&record.id).is_some_and(same);
             let slot = is_same.then(|| slots.records.remove(&record.id)).flatten();
@@ -121,7 +121,7 @@ impl<E: Entry> Table<E> {
         drop((ended, forgotten)); // without the mutexes
     }
 
-    /// Has a ticket looked after at the next tick.
+    /// Schedules the maintenance of a ticket at the next tick.
     pub(super) fn look_soon(&self, id: TicketId) {
         self.look_at(id, clock::now());
     }
@@ -130,7 +130,7 @@ impl<E: Entry> Table<E> {
         self.slots.lock().look_at(id, time);
     }
 
-    /// Takes the tickets that are to be looked after now out of the plan.
+    /// Takes the tickets that are due now from the schedule.
     pub(super) fn due(&self, now: Time) -> Vec<Arc<TicketRecord<E>>> {
         let mut guard = self.slots.lock();
         let Slots { records, looks } = &mut *guard;
@@ -149,14 +149,15 @@ impl<E: Entry> Table<E> {
         self.slots.lock().records.values().map(|slot| Arc::clone(&slot.record)).collect()
     }
 
-    /// Marks a ticket gone, if it is one of this process.
+    /// Marks a ticket as gone, if it belongs to this process.
     pub(super) fn lose(&self, id: TicketId) {
         if let Some(record) = self.find(id) {
             record.lose(&self.loss);
         }
     }
 
-    /// Marks the tickets gone that `theirs` picks, those of a session that is over. Returns them.
+    /// Marks the tickets selected by `theirs` as gone, because their session has ended. Returns
+    /// them.
     pub(super) fn lose_all(
         &self,
         theirs: impl Fn(&TicketRecord<E>) -> bool,

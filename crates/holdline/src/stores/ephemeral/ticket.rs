@@ -1,4 +1,4 @@
-//! A ticket of this process: its state, and what is known of its entry in the store.
+//! A ticket of this process: its state, and the known state of its entry in the store.
 
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Ticket, TicketId, refuse};
@@ -10,34 +10,34 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-/// The store's part of a ticket: what it keeps of the entry, a key or a node.
+/// The store's part of a ticket: its state for the entry, a key or a node.
 pub(super) trait Entry: Debug + Send + Sized + 'static {
-    /// What does not change while the ticket lives.
+    /// The part that does not change while the ticket lives.
     type Base: Debug + Send + Sync + 'static;
     /// A watch, which ends when it is dropped.
     type Watch: Debug + Send + 'static;
 
-    /// Whether those that are known to be ahead leave room for a ticket that waits.
+    /// Whether the entries known to be ahead leave room for a waiting ticket.
     fn has_room(place: &Place<Self>, capacity: u32) -> bool;
 
-    /// Ends what the entry used, once the ticket is forgotten.
+    /// Cleans up after the entry, once the ticket is forgotten.
     fn forgotten(_place: &mut Place<Self>) {}
 }
 
 /// The state of a ticket, as far as this process knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has no entry yet, or none that is known.
+    /// It has no entry yet, or no known one.
     New,
     /// Its entry is in the store, behind others.
     Waiting,
     /// It was admitted.
     Held,
-    /// Its owner gives it up. Until the store has answered, its loss is not reported.
+    /// Its owner is releasing it. Until the store has answered, its loss is not reported.
     Leaving { held: bool },
-    /// Its entry is gone from the store, or must be taken for that. The holder may not know yet.
+    /// Its entry is gone from the store, or must be assumed to be. The holder may not know yet.
     Gone { held: bool },
-    /// It was not wanted any more: gone, and its entry is being removed.
+    /// It was no longer wanted, so it is gone, and its entry is being removed.
     Lapsed,
 }
 
@@ -57,31 +57,31 @@ pub(super) struct TicketRecord<E: Entry> {
 #[derive(Debug)]
 pub(super) struct Place<E: Entry> {
     pub(super) state: State,
-    /// The store's number of the entry's creation, which is the fencing token. 0 if not known.
+    /// The store's number of the entry's creation, which is the fencing token; 0 if unknown.
     pub(super) create: i64,
     pub(super) weight: u32,
     pub(super) lease: Duration,
     pub(super) note: Arc<str>,
-    /// A write of the entry was not answered: it may have been, or may still be, carried out.
+    /// Whether a write of the entry was not answered: it may have been, or may yet be, carried out.
     pub(super) doubtful: bool,
     /// Held until the outcome of the first write is known.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// The number of times that changes may have been missed,
+    /// How often changes may have been missed.
     missed: u64,
-    /// and the number of these that the store was asked after.
+    /// The value of `missed` that the last reply of the store covers.
     asked: u64,
-    /// The end of the time for which the ticket was asked for; then it lapses.
+    /// When the ticket lapses, unless it is asked for again.
     pub(super) due: Time,
     pub(super) watches: Vec<E::Watch>,
     pub(super) entry: E,
 }
 
-/// The answer of [`TicketRecord::stand`].
+/// The result of [`TicketRecord::stand`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stands {
     pub(super) seq: Seq,
     pub(super) held: bool,
-    /// It was admitted just now.
+    /// Whether it was admitted just now.
     pub(super) fresh: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn token(create: i64) -> Seq {
     Seq(create.unsigned_abs())
 }
 
-/// The time beyond `due` in which a ticket without an entry is kept: its request may be late.
+/// How long beyond `due` a ticket without an entry is kept: its request may be late.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl<E: Entry> TicketRecord<E> {
@@ -115,12 +115,12 @@ impl<E: Entry> TicketRecord<E> {
         self.place.lock()
     }
 
-    /// Reads or changes what changes, and lets go of the mutex before the result is used.
+    /// Reads or changes the changing part, and unlocks the mutex before the result is used.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Place<E>) -> T) -> T {
         work(&mut self.place.lock())
     }
 
-    /// Keeps these watches in the place of others, which are returned.
+    /// Replaces the watches, and returns the old ones.
     pub(super) fn watch_by(&self, watches: Vec<E::Watch>) -> Vec<E::Watch> {
         self.with(|place| std::mem::replace(&mut place.watches, watches))
     }
@@ -146,11 +146,11 @@ impl<E: Entry> TicketRecord<E> {
         Ok(true)
     }
 
-    /// Extends the ticket for its lease or its wait lease, and admits it if there is room. `None`
-    /// if it is gone.
+    /// Extends the ticket by its lease or its wait lease, and admits it if there is room. `None` if
+    /// it is gone.
     ///
-    /// All in one step, as [`lapse`](Self::lapse) is: a ticket that is wanted never looks as if it
-    /// were not, and one that has lapsed is never wanted again.
+    /// This is one atomic step, as [`lapse`](Self::lapse) is: a ticket that is wanted never seems
+    /// to have lapsed, and one that has lapsed is never wanted again.
     pub(super) fn stand(&self, ticket: &Ticket, began: Time, new: bool) -> Option<Stands> {
         let mut place = self.place();
         if !place.is_alive() {
@@ -166,15 +166,15 @@ impl<E: Entry> TicketRecord<E> {
         Some(Stands { seq: place.token(), held, fresh })
     }
 
-    /// Marks a ticket lapsed if it is not wanted any more, and returns whether it did.
+    /// Marks a ticket as lapsed if it is no longer wanted. Returns whether it did.
     pub(super) fn lapse(&self, now: Time, loss: &LossHandler) -> bool {
         let Some(held) = self.place().lapse(now) else { return false };
         self.tell(held, loss);
         true
     }
 
-    /// Marks a ticket gone, unless it is being given up: then the answer to that says whether its
-    /// entry was there.
+    /// Marks a ticket as gone, unless it is being released: then the reply to that says whether its
+    /// entry existed.
     pub(super) fn lose(&self, loss: &LossHandler) {
         let lose = |place: &mut Place<E>| {
             let held = place.state == State::Held;
@@ -185,7 +185,7 @@ impl<E: Entry> TicketRecord<E> {
         }
     }
 
-    /// Wakes the waiter, and has the ticket renewed at once if it is held.
+    /// Wakes the waiter, and has a held ticket renewed at once.
     pub(super) fn tell(&self, held: bool, loss: &LossHandler) {
         self.news.notify_one();
         if held {
@@ -212,7 +212,7 @@ impl<E: Entry> Place<E> {
         }
     }
 
-    /// As [`TicketRecord::lapse`]. Returns whether a holder is to be told.
+    /// As [`TicketRecord::lapse`]. Returns whether a holder must be notified.
     pub(super) fn lapse(&mut self, now: Time) -> Option<bool> {
         let grace = if self.create == 0 { GRACE } else { Duration::ZERO };
         let leaves = matches!(self.state, State::Leaving { .. } | State::Lapsed);
@@ -226,34 +226,34 @@ impl<E: Entry> Place<E> {
         token(self.create)
     }
 
-    /// Notes that changes may have been missed: the store is to be asked.
+    /// Records that changes may have been missed, so the store must be asked.
     pub(super) fn miss(&mut self) {
         self.missed += 1;
     }
 
-    /// The number of times so far, for [`answered`](Self::answered): to be read before the store is
-    /// asked.
+    /// How often changes may have been missed so far, for [`answered`](Self::answered). Read it
+    /// before sending a request to the store.
     pub(super) fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// The store has answered what was asked when changes had been missed so many times. What was
-    /// missed since may not be in its answer.
+    /// Records a reply of the store to a request sent when `missed` had this value. Changes missed
+    /// since may not be in the reply.
     pub(super) fn answered(&mut self, missed: u64) {
         self.asked = self.asked.max(missed);
     }
 
-    /// Whether changes may have been missed that no answer is known to have in it.
+    /// Whether changes may have been missed that no reply covers.
     pub(super) fn is_unsure(&self) -> bool {
         self.asked < self.missed
     }
 
-    /// Whether the entry has this note. Mostly it is the very same, and need not be read.
+    /// Whether the entry has this note. Usually it is the same allocation, and is not compared.
     pub(super) fn has_note(&self, note: &Arc<str>) -> bool {
         Arc::ptr_eq(&self.note, note) || self.note == *note
     }
 
-    /// Whether the ticket is neither gone nor being given up.
+    /// Whether the ticket is neither gone nor being released.
     pub(super) fn is_alive(&self) -> bool {
         matches!(self.state, State::New | State::Waiting | State::Held)
     }
@@ -262,13 +262,13 @@ impl<E: Entry> Place<E> {
         matches!(self.state, State::Gone { .. } | State::Lapsed)
     }
 
-    /// Whether the ticket was admitted, even if it is being given up or is gone.
+    /// Whether the ticket was admitted, even if it is being released or is gone.
     pub(super) fn was_held(&self) -> bool {
         use State::{Gone, Held, Leaving};
         matches!(self.state, Held | Leaving { held: true } | Gone { held: true })
     }
 
-    /// Notes that the entry is in the store.
+    /// Records that the entry exists in the store.
     pub(super) fn born(&mut self, create: i64) {
         self.create = create;
         if self.state == State::New && create != 0 {
@@ -277,8 +277,8 @@ impl<E: Entry> Place<E> {
     }
 }
 
-/// A ticket that its owner gives up. Unless that is [`done`](Self::done), the ticket is again what
-/// it was when this is dropped; but its entry may be gone, so that the store is to be asked.
+/// A ticket that its owner is releasing. If this is dropped before [`done`](Self::done), the ticket
+/// returns to its earlier state; but its entry may be gone, so the store must be asked.
 pub(super) struct Leaving<'a, E: Entry> {
     record: &'a TicketRecord<E>,
     done: bool,
@@ -367,7 +367,7 @@ pub(super) mod tests {
         assert!(record.lapse(now.after(Duration::from_secs(60)), &loss), "not what it came with");
     }
 
-    /// A ticket lapsed in the moment in which it was admitted.
+    /// A ticket lapsed at the very moment of its admission.
     #[test]
     fn a_ticket_that_is_wanted_never_lapses() {
         let (over, loss) = (AtomicBool::new(false), LossHandler::default());
@@ -389,7 +389,7 @@ pub(super) mod tests {
         });
     }
 
-    /// A renewal that comes at the last moment is refused, or keeps the place: never both.
+    /// A renewal at the last moment is refused, or keeps the place: never both.
     #[test]
     fn a_ticket_that_lapsed_is_not_renewed() {
         let loss = LossHandler::default();

@@ -1,13 +1,13 @@
-//! What entries hold, and how those of other clients are named, in both stores.
+//! The values of entries, and the ids of other clients' entries, in both stores.
 
 use crate::hash;
 use crate::store::{Ticket, TicketId};
 use serde::Deserialize;
 
-/// What our values begin with.
+/// The prefix of our values.
 pub(super) const OURS: &str = "{\"holdline\":";
 
-/// What a leader says to its followers, if the ticket is a candidate's.
+/// The value that a leader publishes, if the ticket is a candidate's.
 pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Word {
@@ -17,8 +17,8 @@ pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
     may_be.then(|| serde_json::from_str::<Word>(note).ok())?.map(|word| word.value)
 }
 
-/// A ticket for an entry of others, which have none: it fits no other entry, now or later, and its
-/// first digits tell it from others.
+/// A ticket id for another client's entry, which has none. No other entry ever gets the same id,
+/// and its first digits distinguish it from others.
 pub(super) fn made_up(key: &[u8], create: i64) -> TicketId {
     TicketId(hash::wide(&[key, &create.to_be_bytes()]))
 }

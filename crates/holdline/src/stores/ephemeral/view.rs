@@ -1,38 +1,38 @@
-//! What a ticket knows of the entries ahead of its own, and what news of them prove: decisions
-//! alone.
+//! The view of a ticket: what it knows about the entries ahead of its own, and what news of them
+//! prove. Pure decisions.
 //!
-//! The entries that were created before a ticket's own are a set that can only lose members,
-//! because the server gives every new one a higher number. So a ticket that has seen all of them,
-//! at or after its own creation, and has been told of a deletion of each, is admitted, whatever
-//! else happened. Of many it takes the nearest, as many as are needed to keep it out: as long as
-//! all of these stay it need not look again, and when one goes it does.
+//! The entries created before a ticket's own are a set that can only shrink, because the server
+//! gives every new entry a higher number. So a ticket is admitted, whatever else has happened, once
+//! it has seen all of them at or after its own creation, and has been told of the deletion of each.
+//! If there are many, it watches the nearest ones, as many as it takes to block it: while all of
+//! these stay, it need not look again; when one goes, it does.
 //!
-//! It takes a few more of the nearest than that, so that it is let in by the news of deletions
-//! alone. Where more are ahead than it takes, it looks again when most of those that it took are
-//! gone: while others still hold, so that nobody waits for it. Of the rest it may be enough to know
-//! what they can weigh at most, which never grows: a reader need not know the other readers.
+//! It watches a few more than that, so that news of deletions alone can admit it. If there are more
+//! ahead than it watches, it looks again when most of the watched ones are gone, while others still
+//! hold, so that no ticket waits for the look. For the rest, an upper bound of their weight may
+//! suffice, which never grows: a reader need not know the other readers.
 
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The number of the nearest entries that are taken at least, and the number that is left when it
-/// is time to look again.
+/// How many of the nearest entries are watched at least, and how many are left when it is time to
+/// look again.
 const NEAREST: usize = 4;
 const SOON: usize = 2;
-/// The number of entries that are compared one by one, at most.
+/// The most entries that are compared one by one.
 const MOST: usize = 16;
 
-/// What a look at a line shows of those ahead of a ticket.
+/// One look at a line: the entries ahead of a ticket.
 #[derive(Debug)]
 pub(super) struct Look<K> {
-    /// The revision of the server at which it was so.
+    /// The server's revision at that time.
     pub(super) revision: i64,
     /// Their keys and weights, the nearest first.
     pub(super) ahead: Vec<(K, u32)>,
-    /// Whether those are all.
+    /// Whether these are all.
     pub(super) complete: bool,
-    /// The most that all of them can weigh, if that is known.
+    /// The most that all of them can weigh, if known.
     pub(super) most: Option<u64>,
 }
 
@@ -46,22 +46,23 @@ pub(super) enum Watched {
     Ahead,
 }
 
-/// What a ticket knows of those ahead of it.
+/// A ticket's view of the entries ahead of it.
 #[derive(Debug)]
 pub(super) struct View<K> {
     pub(super) watched: Watched,
-    /// The revision at which `ahead` was so.
+    /// The revision for which `ahead` is correct.
     seen: i64,
-    /// The entries that keep it out and their weights: the nearest, as many as it takes.
+    /// The nearest entries that block it, with their weights.
     ahead: HashMap<K, u32>,
-    /// What became of them since, and when: an answer may be older than that.
+    /// Changes of them since, with revisions: a reply may be older than a change.
     changes: Vec<(K, Option<u32>, i64)>,
-    /// The most that the others can weigh which were ahead, if that is known.
+    /// The most that the other entries ahead can weigh, if known.
     rest: Option<u64>,
 }
 
 impl<K> Look<K> {
-    /// Whether a ticket of this weight is admitted behind them. `None` if they do not tell.
+    /// Whether a ticket of this weight is admitted behind them. `None` if they do not suffice to
+    /// tell.
     pub(super) fn admits(&self, weight: u32, capacity: u32) -> Option<bool> {
         let fits = |ahead| rule::fits(ahead, weight, capacity);
         let seen = fits(self.ahead.iter().map(|(_, weight)| u64::from(*weight)).sum());
@@ -82,42 +83,42 @@ impl<K: Clone + Eq + Hash> View<K> {
         self.rest.is_some_and(|rest| self.fits_behind(rest, weight, capacity))
     }
 
-    /// Whether a ticket fits behind those that are known, and others of that weight.
+    /// Whether a ticket fits behind the known entries and others of this weight.
     fn fits_behind(&self, others: u64, weight: u32, capacity: u32) -> bool {
         let ahead = self.ahead.values().map(|weight| u64::from(*weight)).sum::<u64>();
         rule::fits(ahead + others, weight, capacity)
     }
 
-    /// Whether to look at the line: all that are known to be ahead leave room, or soon do.
+    /// Whether a look at the line is due: the known entries ahead leave room, or soon will.
     fn is_due(&self, weight: u32, capacity: u32) -> bool {
         let is_soon = self.rest.is_none() && self.ahead.len() == SOON;
         is_soon || self.fits_behind(0, weight, capacity)
     }
 
-    /// The entries which, while they are as they were, keep the ticket out, and the revision at
-    /// which they were so. None if the line is to be looked at.
+    /// The entries that block the ticket as long as they are unchanged, and the revision of that
+    /// state. None if a look at the line is due.
     pub(super) fn blockers(&self, weight: u32, capacity: u32) -> (Vec<K>, i64) {
         let looks = self.is_due(weight, capacity) || self.ahead.len() > MOST;
         (if looks { Vec::new() } else { self.nearest(MOST) }, self.seen)
     }
 
-    /// The revision at which it was so.
+    /// The revision of the view.
     pub(super) fn seen(&self) -> i64 {
         self.seen
     }
 
-    /// Whether this is one of those ahead, as far as is known.
+    /// Whether this entry is ahead, as far as is known.
     pub(super) fn has(&self, key: &K) -> bool {
         self.ahead.contains_key(key)
     }
 
-    /// So many of those ahead.
+    /// Up to `most` of the entries ahead.
     pub(super) fn nearest(&self, most: usize) -> Vec<K> {
         self.ahead.keys().take(most).cloned().collect()
     }
 
-    /// Takes in a look at those ahead, all or only the nearest. `false` if the look does not tell
-    /// how the ticket stands.
+    /// Applies a look at the entries ahead, all or only the nearest. `false` if it does not
+    /// determine the ticket's standing.
     pub(super) fn take(&mut self, look: Look<K>, weight: u32, capacity: u32) -> bool {
         let fits = |ahead| rule::fits(ahead, weight, capacity);
         let (count, mut sum) = (look.ahead.len(), 0);
@@ -139,7 +140,7 @@ impl<K: Clone + Eq + Hash> View<K> {
                 change(&mut ahead, &key, new);
             }
         }
-        // Other entries were watched.
+        // Different entries were watched.
         if self.watched == Watched::Ahead && !ahead.keys().all(|key| self.ahead.contains_key(key)) {
             self.watched = Watched::Nothing;
         }
@@ -148,13 +149,13 @@ impl<K: Clone + Eq + Hash> View<K> {
         true
     }
 
-    /// Those ahead are as they were.
+    /// Records that the entries ahead are unchanged at this revision.
     pub(super) fn unchanged_at(&mut self, revision: i64) {
         self.seen = self.seen.max(revision);
     }
 
-    /// One was deleted at this revision, or has this weight since. Returns whether it is time to
-    /// ask how the ticket stands.
+    /// Records that an entry was deleted at this revision, or has this weight since. Returns
+    /// whether it is time to ask for the ticket's standing.
     pub(super) fn change(
         &mut self,
         (key, new): (&K, Option<u32>),
@@ -169,7 +170,8 @@ impl<K: Clone + Eq + Hash> View<K> {
         self.is_due(weight, capacity)
     }
 
-    /// Turns to the ticket's own entry if it holds. Returns whether a watch over that is to begin.
+    /// Watches only the ticket's own entry if it holds. Returns whether a watch on it must be
+    /// started.
     pub(super) fn turn_to_own(&mut self, holds: bool) -> bool {
         let begins = holds && self.watched != Watched::Own;
         if begins {
@@ -180,7 +182,7 @@ impl<K: Clone + Eq + Hash> View<K> {
     }
 }
 
-/// An entry is deleted, or weighs this from now on: never more than before.
+/// Deletes an entry or sets its weight, which never grows.
 fn change<K: Eq + Hash>(entries: &mut HashMap<K, u32>, key: &K, new: Option<u32>) {
     match new {
         None => drop(entries.remove(key)),
@@ -196,22 +198,22 @@ mod tests {
 
     type Change = (u8, Option<u32>, i64);
 
-    /// A line at a server, whose keys are used again, and what one ticket in it hears of that.
+    /// A line at a server that reuses keys, and the news that one ticket in it receives.
     struct World {
         rng: Rng,
         share: (u32, u32),
         revision: i64,
         /// The entries by the revision of their creation: key and weight.
         entries: BTreeMap<i64, (u8, u32)>,
-        /// The news that are still on their way, and those that came.
+        /// The news that are still in transit, and those that have arrived.
         news: VecDeque<Change>,
         heard: Vec<Change>,
-        /// When the ticket's own entry was created; 0 if that is still to come.
+        /// The creation revision of the ticket's own entry; 0 if it does not exist yet.
         own: i64,
         view: View<u8>,
-        /// The look that was made and not taken in yet.
+        /// A look that has been made but not applied yet.
         late: Option<Look<u8>>,
-        /// The revision behind which the watch over those ahead began.
+        /// The revision after which the watch on the entries ahead began.
         begun: i64,
     }
 
@@ -244,7 +246,7 @@ mod tests {
             }
         }
 
-        /// One goes, or takes less.
+        /// Removes an entry, or lowers its weight.
         fn change(&mut self) {
             let at = self.rng.usize(..self.entries.len().max(1));
             let Some((create, (key, weight))) = self.entries.iter().nth(at).map(|(c, e)| (*c, *e))
@@ -264,7 +266,7 @@ mod tests {
             self.entries.range(..self.own).map(|(_, entry)| *entry)
         }
 
-        /// What a look shows: those nearest, and perhaps what all weigh, or a little more.
+        /// A look: the nearest entries and perhaps the total weight, or slightly more.
         fn look(&mut self) -> Look<u8> {
             let (knows, more) = (self.rng.bool(), self.rng.u64(..2));
             let limits: &[_] = if knows { &[1, 2, 5, 9] } else { &[5, 6, 9, usize::MAX] };
@@ -283,7 +285,7 @@ mod tests {
             rule::fits(ahead, self.share.0, self.share.1)
         }
 
-        /// Hears the oldest news, or what was heard before once more.
+        /// Receives the oldest news, or earlier news again.
         fn hear(&mut self) {
             let again =
                 (self.rng.u8(..8) == 0).then(|| self.rng.choice(&self.heard).copied()).flatten();
@@ -294,7 +296,7 @@ mod tests {
             }
         }
 
-        /// Takes in a look, and watches those whom it shows.
+        /// Applies a look, and watches the entries in it.
         fn take(&mut self, look: Look<u8>) {
             let (weight, capacity) = self.share;
             if !self.view.take(look, weight, capacity) {
@@ -308,14 +310,14 @@ mod tests {
             }
         }
 
-        /// Whether the ticket knows how it stands, or that it does not.
+        /// Whether the ticket knows its standing, or knows that it does not.
         fn knows(&self) -> bool {
             let (weight, capacity) = self.share;
             let looks = self.view.blockers(weight, capacity).0.is_empty();
             looks || self.check()
         }
 
-        /// Takes in all that is still on its way, and looks once more if the watch began later.
+        /// Receives everything in transit, and looks once more if the watch began later.
         fn settle(&mut self) {
             if let Some(look) = self.late.take() {
                 self.take(look);
@@ -361,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Whatever a ticket sees and hears, and however late, it is not admitted before its turn; and
-    /// when its turn has come and it has heard of all that happened, it knows that, or looks.
+    /// Whatever a ticket sees and hears, however late, it is not admitted before its turn; and when
+    /// its turn has come and all news have arrived, it knows that, or looks.
     #[test]
     fn nobody_is_admitted_before_their_turn_or_long_after() {
         let mut admitted = 0;

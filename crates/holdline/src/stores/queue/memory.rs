@@ -37,7 +37,7 @@ struct Inner {
 /// The observers' subscriptions.
 #[derive(Default)]
 struct Observers {
-    /// How many there are, so that nobody locks the list for nothing.
+    /// The number of subscriptions, so that the list is not locked when it is empty.
     count: AtomicUsize,
     list: Mutex<Vec<(u64, Lines, Notifier)>>,
 }
@@ -53,7 +53,7 @@ impl Observers {
     }
 }
 
-/// An entry of the list, which goes with this.
+/// An observer's entry in the list, removed when this is dropped.
 struct Observing {
     inner: Arc<Inner>,
     number: u64,
@@ -71,7 +71,7 @@ impl Drop for Observing {
 #[derive(Default)]
 struct Evictions(VecDeque<(Time, Name, Eviction)>);
 
-/// The number of evictions kept at most, of all lines together.
+/// The most evictions that are kept, of all lines together.
 const MAX_EVICTIONS: usize = 1024;
 
 impl Evictions {
@@ -104,7 +104,7 @@ struct LineState {
 }
 
 impl Memory {
-    /// A new, unshared store.
+    /// Creates a new, unshared store.
     pub fn new() -> Self {
         Memory::named(String::new())
     }
@@ -121,7 +121,7 @@ impl Memory {
         Memory { inner: Arc::new(inner) }
     }
 
-    /// The store of this name, shared within the process for as long as it is used.
+    /// Returns the store of this name, shared within the process for as long as it is used.
     pub fn shared(name: &str) -> Self {
         static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
         let mut by_name = BY_NAME.lock();
@@ -134,7 +134,7 @@ impl Memory {
         memory
     }
 
-    /// Runs one operation on a line, and removes the line if it is then empty.
+    /// Runs one operation on a line, and removes the line if it is empty afterwards.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let inner = &*self.inner;
         let mut lines = self.inner.lines.lock();
@@ -217,7 +217,7 @@ impl AsyncStore for Memory {
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        // In one step with the removal, so that the reason is there when the loss is seen.
+        // In one step with the removal, so that the reason is available when the loss is seen.
         let token = self.on(line, |on| {
             let token = on.evict(id)?;
             if token.is_some() {
@@ -283,7 +283,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Reads what follows `memory:`.
+/// Opens the store for the part of a URL after `memory:`.
 pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
     if rest.contains(['/', '?', '#']) {
         let message =

@@ -1,14 +1,14 @@
-//! Stores of the first kind, a queue in the server: the server applies the rule, by a script, a
+//! Stores of the first kind: a queue in the server. The server applies the rule in a script, a
 //! function or a transaction, and answers in one round trip.
 //!
-//! How one is begun:
+//! How to start one:
 //!
-//! 1. The layout: what stands in the server for a line's head, its places and its evictions, with a
-//!    mark of its version (`docs/layouts/`). The head has the fields of `holdline_kernel::Head`.
+//! 1. The layout: how the server stores a line's head, its places and its evictions, with a version
+//!    mark (`docs/layouts/`). The head has the fields of `holdline_kernel::Head`.
 //! 2. The two operations, enter and leave, in files of their own (`*.lua`, `*.sql`), and a test
 //!    that runs them against the kernel's `Line` on random operations (`model.rs`).
 //! 3. `mod.rs` with `impl AsyncStore`; `config.rs` or `address.rs` for the URL, by `stores::url`;
-//!    `errors.rs`, which says of each error of the server whether a retry helps and whether the
+//!    `errors.rs`, which says for each server error whether a retry may help and whether the
 //!    request may have been carried out.
 //! 4. Notices, by `stores::waiters`: one connection for all waiters of the process.
 //! 5. A request whose future was dropped may arrive after its ticket has left. The layout bars such
@@ -41,7 +41,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-/// What stores with a queue promise; each says what is otherwise in it.
+/// The common capabilities of stores with a queue; each store states its differences.
 pub(in crate::stores) const CAPABILITIES: Capabilities = Capabilities {
     fair_queue: true,
     fencing_tokens: true,

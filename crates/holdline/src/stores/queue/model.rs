@@ -1,5 +1,5 @@
-//! A model test of a server's rule against the kernel's line: random operations, step by step, with
-//! a clock that the test sets. Answers, wake-ups and tokens must agree.
+//! A model test: runs a server's rule against the kernel's line on random operations, step by step,
+//! with a clock that the test sets. Answers, wake-ups and tokens must agree.
 
 use crate::store::{
     EVICTIONS_KEPT, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId,
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The tickets that an operation woke, with their places.
 pub(super) type Woken = BTreeSet<(TicketId, Seq)>;
 
-/// One line in a server. Each operation is done at `now`, in microseconds by the server's clock.
+/// One line in a server. Each operation happens at `now`, in microseconds on the server's clock.
 pub(super) trait Subject {
     fn enter(
         &mut self,
@@ -28,12 +28,12 @@ pub(super) trait Subject {
         format!("evicted in step {step}, with a \0")
     }
 
-    /// Whether evictions are forgotten by the clock of the test.
+    /// Whether evictions expire by the test's clock.
     fn forgets_evictions(&self) -> bool {
         true
     }
 
-    /// Takes away what the server can do without, if there is any such thing.
+    /// Removes data that the server can do without, if there is any.
     fn disturb(&mut self, _random: u64) {}
 }
 
@@ -77,7 +77,7 @@ impl Chance {
 
     fn ticket(&mut self, ids: &[TicketId], capacity: u32) -> Ticket {
         let id = self.of(ids);
-        // A ticket has one weight, most of the time.
+        // Most of the time, a ticket keeps the same weight.
         let weight = match self.0.u8(..10) {
             0 => 1 + self.0.u32(..capacity),
             _ => 1 + (id.0 as u32) % capacity,
@@ -94,7 +94,7 @@ impl Chance {
     }
 }
 
-/// A snapshot changes nothing in the server, so it may change nothing in the model.
+/// A snapshot must change nothing in the server, so it changes nothing in the model.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
     let kept = &model.evicted;
@@ -113,15 +113,15 @@ fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
     let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
     let last = &kept[kept.len().saturating_sub(EVICTIONS_KEPT)..];
     if subject.forgets_evictions() {
-        // Those that are too old to be kept are none of the last that the model has.
+        // The server has forgotten the expired ones, which come first.
         assert!(last.ends_with(&evicted), "{evicted:?} {last:?}");
     } else {
         assert_eq!(evicted, last);
     }
 }
 
-/// Holds a line of the server, which is empty at first, against the kernel's. Another seed is
-/// another run.
+/// Compares a server's line, which is empty at first, with the kernel's. Each seed is a different
+/// run.
 pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) {
     let mut model = Model::default();
     let mut chance = Chance(fastrand::Rng::with_seed(seed), 0);

@@ -1,11 +1,11 @@
 //! The scheme `shedlock`: the table of ShedLock, a library for Java, with which locks are shared. A
-//! lock is a row that stays; it is free when its `lock_until` has passed.
+//! lock is a row that is never deleted; it is free when its `lock_until` has passed.
 //!
-//! There is no queue, no token and no notice in that layout: mutexes only, and waiters poll. A lock
-//! is held for its lease at most, unless it is renewed, and for `?at_least=` at least, even if it
-//! is released before. Times are UTC by the server's live clock.
+//! That layout has no queue, tokens or notices: it serves mutexes only, and waiters poll. A lock is
+//! held for at most its lease, unless it is renewed, and for at least `?at_least=`, even if it is
+//! released before. Times are UTC by the server's live clock.
 //!
-//! What is said to a server is nearly the same for all; a [`Dialect`] has the rest.
+//! The statements are nearly the same for all servers; a [`Dialect`] has the differences.
 
 use super::calls::{Answer, Row};
 use super::in_flight::InFlight;
@@ -27,54 +27,55 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(super) struct Shedlock<D>(pub(super) D);
 
-/// A kind of server, as the scheme talks to it.
+/// The scheme's dialect of one kind of server.
 ///
-/// Its statements have these words in braces, which [`statement`] replaces: `t` is the table;
-/// `now`, `left` and `durable` are the constants below; `name` is the lock's; `mine` is the owner,
-/// with which `locked_by` begins if the row is its own; `by` is what `locked_by` becomes; and
-/// `until` is what `lock_until` becomes at least.
+/// Its statements contain these words in braces, which [`statement`] replaces: `t` is the table;
+/// `now`, `left` and `durable` are the constants below; `name` is the lock's name; `mine` is the
+/// owner, with which `locked_by` begins if the row is its own; `by` is the new `locked_by`; and
+/// `until` is the earliest new `lock_until`.
 pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
-    /// The present time, UTC, by the server's live clock.
+    /// The current time, UTC, by the server's live clock.
     const NOW: &'static str;
     /// The whole microseconds until `lock_until`.
     const LEFT: &'static str;
-    /// A condition that is true. What is written under it is on the disk before it is answered.
+    /// A condition that is true, and makes a write durable before it is answered.
     const DURABLE: &'static str;
-    /// The statement that takes a row which is free or its owner's; its row is whether the owner
-    /// has it, as 1, and else for how many microseconds another has it. A lock that another has is
-    /// only read, neither locked nor written. Of one's own, a repeated request is answered as the
+    /// The statement that takes a row which is free or the owner's. Its result is 1 if the owner
+    /// has the row, or else the number of microseconds for which another has it. A lock that
+    /// another has is only read, neither locked nor written. A repeated request for one's own lock
+    /// is answered as the first one.
     /// first one.
     const ENTER: &'static str;
 
-    /// A text as a constant.
+    /// A text as an SQL literal.
     fn text(text: &str) -> Result<String>;
 
-    /// The time that is this much later, or a little more, as the server would store less.
+    /// The time that is this much later, rounded up to what the server can store.
     fn after(time: &str, span: Duration) -> String;
 
-    /// The table, as its statements name it.
+    /// The table, as the statements name it.
     fn table(&self) -> String;
 
-    /// How long a lock stays locked at least.
+    /// The minimum time for which a lock stays locked.
     fn at_least(&self) -> Duration;
 
-    /// Runs a statement, which may be repeated; one that takes a row says for which ticket.
+    /// Runs a statement, which may be retried. One that takes a row names its ticket.
     fn call(
         &self,
         taker: Option<TicketId>,
         sql: &str,
     ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 
-    /// The tickets whose requests to take a row have been sent and not been answered.
+    /// The tickets whose requests to take a row are still unanswered.
     fn in_flight(&self) -> &InFlight;
 
-    /// The same for renewals, with connections that a busy program does not hold up.
+    /// A second handle for renewals, with connections that a busy program does not delay.
     fn background(&self) -> Self;
 }
 
-/// The owner of a row is the beginning of `locked_by`: see [`owner`].
+/// The length of the owner at the beginning of `locked_by`: see [`owner`].
 const OWNER: usize = 41;
-/// The room in `locked_by`.
+/// The size of `locked_by`.
 const ROOM: usize = 255;
 /// The longest pause of a waiter.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -83,7 +84,7 @@ const KEEP: &str = "\
     UPDATE {t} SET lock_until = greatest(lock_until, {until}), locked_by = {by} \
     WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now} AND {durable}";
 
-/// What was released is nobody's, though it may stay locked for a while.
+/// A released row belongs to nobody, though it may stay locked for a while.
 const LEAVE: &str = "\
     UPDATE {t} SET lock_until = greatest({now}, {until}), locked_by = 'holdline, released' \
     WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
@@ -94,13 +95,12 @@ const LOOK: &str = "\
 const LIST: &str = "\
     SELECT name FROM {t} WHERE lock_until > {now} AND left(name, {length}) = {prefix}";
 
-/// Here `by` is the whole of what `locked_by` is.
+/// Here `by` is the whole present value of `locked_by`.
 const EVICT: &str = "\
     UPDATE {t} SET lock_until = {now} \
     WHERE name = {name} AND locked_by = {by} AND lock_until > {now}";
 
-/// A statement with these values in place of its words in braces. What is in a value stays as it
-/// is.
+/// A statement with these values for its words in braces. Words inside of a value are not replaced.
 fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> String {
     let table = dialect.table();
     let known = [("t", &*table), ("now", D::NOW), ("left", D::LEFT), ("durable", D::DURABLE)];
@@ -118,14 +118,14 @@ fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> 
     sql
 }
 
-/// How long a lock stays locked at least, as a URL says it; or what is wrong with that.
+/// Parses the minimum lock time of a URL, or says what is wrong with it.
 pub(super) fn at_least(text: &str) -> std::result::Result<Duration, &'static str> {
     url::duration(text)
         .filter(|time| *time <= Duration::from_secs(24 * 3600))
         .ok_or("has an at_least that is not like 500ms, 2s or 5m, up to 24h")
 }
 
-/// The fault of a table that is not there, or has other times than it must; `what` says which.
+/// The fault of a table that is missing, or whose times are of the wrong kind; `what` says which.
 pub(super) fn unusable(table: &str, address: &impl fmt::Display, what: Option<&str>) -> Fault {
     let (kind, what) = match what {
         Some(what) => (ErrorKind::Unsupported, what),
@@ -152,7 +152,7 @@ impl<D: Dialect> Shedlock<D> {
         answer.map_err(|fault| fault.explain(&self.0, &format!("lock \"{line}\"")))
     }
 
-    /// Runs one that ends a hold. Answers whether there was one.
+    /// Runs a statement that ends a hold. Returns whether there was one.
     async fn end(&self, line: &Name, text: &str, values: &[(&str, String)]) -> Result<bool> {
         let answer = self.call(line, None, text, values).await?;
         if answer.changed == 0 && answer.repeated {
@@ -170,7 +170,7 @@ impl<D: Dialect> Shedlock<D> {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// The present holder: what `locked_by` says, and for how long.
+    /// The current holder: its `locked_by`, and its remaining time.
     async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
         let answer = self.call(line, None, LOOK, &[]).await?;
         let row = answer.rows.first();
@@ -178,7 +178,7 @@ impl<D: Dialect> Shedlock<D> {
     }
 }
 
-/// A time in microseconds, as a server says it.
+/// A time in microseconds from a row.
 fn left(row: &Row, at: usize) -> Duration {
     Duration::from_micros(row.number::<i64>(at).unwrap_or(0).max(0).unsigned_abs())
 }
@@ -194,7 +194,7 @@ fn locked_by(id: TicketId, note: &str) -> String {
     if OWNER + 1 + note.chars().count() > ROOM { owner } else { format!("{owner} {note}") }
 }
 
-/// The ticket and the note in a `locked_by`; of another program's, a number that stands for it.
+/// The ticket and the note in a `locked_by`; for another program's value, an id derived from it.
 fn holder_of(locked_by: &str) -> (TicketId, &str) {
     let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
     let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
@@ -235,7 +235,8 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         })
     }
 
-    /// Waits for requests of the ticket's own that may be carried out later: nothing bars it then.
+    /// Waits for the ticket's own requests that may be carried out later: nothing bars the ticket
+    /// then.
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         self.0.in_flight().stays_in_doubt(id).await;
         let until = D::after("locked_at", self.0.at_least());
@@ -272,13 +273,13 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?;
         let mut names = answer.names();
-        // A table may take names for equal that are not.
+        // A table's collation may consider names equal that are not.
         names.retain(|name| name.as_str().starts_with(prefix));
         names.sort();
         Ok(names)
     }
 
-    /// Frees it; no reason is kept.
+    /// Frees the lock; no reason is stored.
     async fn evict(&self, line: &Name, id: TicketId, _note: &str) -> Result<Option<Seq>> {
         let Some((by, _)) = self.holder(line).await?.filter(|(by, _)| holder_of(by).0 == id) else {
             return Ok(None);

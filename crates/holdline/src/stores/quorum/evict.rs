@@ -1,14 +1,14 @@
-//! Removing somebody by force, with a number that fences him and nobody after him.
+//! Eviction: removes a place by force, and returns a token that fences its holder but no later one.
 //!
-//! What the nodes say when they remove him does not do: the highest may be above what a later
-//! majority gives out, and would fence the next holder as well. So a stand-in queues behind the
-//! victim on every node, and is let in where he is removed: nobody comes in between. Its own
-//! numbers do not do either: on some nodes it may have queued before he came in on others, and
-//! then his token may be the higher.
+//! The nodes' own replies to the removal do not suffice: the highest may exceed the tokens of a
+//! later majority, and would fence the next holder as well. So a stand-in queues behind the victim
+//! on every node, and is admitted where the victim is removed: nothing comes in between. Its own
+//! numbers do not suffice either: on some nodes it may have queued before the victim entered
+//! others, so the victim's token may be the higher.
 //!
-//! So a second one queues behind the stand-in where that is in, only to be given a number: it is
-//! above all that its node has seen before. The highest is the answer, as soon as a renewal of the
-//! stand-in has lifted a majority of those nodes to it. The proof is in
+//! So a second ticket queues behind the admitted stand-in, only to be given a number, which is
+//! above all that its node has seen before. The highest of these is the result, once a renewal of
+//! the stand-in has raised a majority of those nodes to it. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`.
 
 use super::Quorum;
@@ -21,8 +21,8 @@ use holdline_kernel::Vote;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the two are left behind if all goes wrong. Three rounds, each a third of it: even if a
-/// node is silent, the stand-in is still there when it is let in.
+/// How long both tickets are left behind if everything fails. Three rounds, each a third of it:
+/// even if a node is silent, the stand-in still exists when it is admitted.
 const LEASE: Duration = Duration::from_secs(3);
 
 impl Quorum {
@@ -37,7 +37,7 @@ impl Quorum {
             return Ok(None);
         }
         if !self.capabilities().fencing_tokens {
-            // There is nothing to fence him with, and nobody can queue.
+            // Without tokens the victim cannot be fenced, and no ticket can queue.
             let there = self.survey(line, |node| node.evict(line, id, reason)).await?;
             return Ok(there.into_iter().flatten().max());
         }
@@ -77,8 +77,8 @@ impl Quorum {
         self.number(line, stand_in, second, note).await.map(Some)
     }
 
-    /// On a majority, in this order: the stand-in is in, a second one is given a number, and the
-    /// stand-in lifts the node to the highest of those numbers.
+    /// On a majority, in this order: the stand-in is admitted, a second ticket is given a number,
+    /// and the stand-in raises the node to the highest of those numbers.
     async fn number(
         &self,
         line: &Name,
@@ -102,8 +102,8 @@ impl Quorum {
         }
         let outcome = round.run(clock::now(), Until::MostAnswered).await;
         if !outcome.met() {
-            // The victim was not on a majority any more, and another was first; or answers are
-            // missing. No number is better than one that may fence the wrong one, or nobody.
+            // The victim was no longer on a majority, and another ticket was first; or replies are
+            // missing. No number is better than one that may fence the wrong holder, or none.
             let missing = !outcome.hopeless_by_no();
             let cause = missing.then(|| self.unavailable(line, outcome.failures()));
             return Err(unfenced(line, cause));
@@ -118,7 +118,7 @@ impl Quorum {
     }
 }
 
-/// Gives up in the background what is left of the two if the caller stops waiting.
+/// Releases the rest of both tickets in the background if the caller stops waiting.
 struct CancelGuard<'a> {
     quorum: &'a Quorum,
     line: &'a Name,
@@ -135,7 +135,7 @@ impl Drop for CancelGuard<'_> {
 
 fn unfenced(line: &Name, cause: Option<Error>) -> Error {
     let message = format!(
-        "lock \"{line}\" was taken from its holder by force, but there is no number to fence him \
+        "lock \"{line}\" was taken from its holder by force, but there is no token to fence it \
          with; the next holder's token will do"
     );
     match cause {

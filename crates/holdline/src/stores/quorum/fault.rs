@@ -1,4 +1,4 @@
-//! What cannot be a quorum, and what a round without a majority says.
+//! The errors of invalid quorums, and of rounds without a majority.
 
 use super::Quorum;
 use super::node::Node;
@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 
 impl Quorum {
-    /// The error of a round without a majority. It is worth trying again, unless so many nodes
-    /// refuse for good that the others are not enough.
+    /// The error of a round without a majority. It is retryable, unless so many nodes fail
+    /// permanently that the others are not enough.
     pub(super) fn unavailable<'a>(
         &self,
         line: &Name,
@@ -35,7 +35,7 @@ impl Quorum {
     }
 }
 
-/// At least three nodes.
+/// Checks that there are at least three nodes.
 pub(crate) fn enough(nodes: usize) -> Result<()> {
     if nodes >= 3 {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn enough(nodes: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Two nodes are the same store, by these addresses.
+/// The error for two nodes that are the same store, by these addresses.
 pub(crate) fn twice(one: &str, other: &str) -> Error {
     let message = if one == other {
         format!("{one} is given twice as a node of the quorum")
@@ -58,11 +58,11 @@ pub(crate) fn twice(one: &str, other: &str) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// A node that cannot be one beside nodes with tokens.
+/// The error for a node that does not fit beside nodes with tokens.
 pub(crate) fn unfit(address: &str, fencing_tokens: bool) -> Error {
     let message = if fencing_tokens {
         format!(
-            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use \
+            "{address} cannot be a node of a quorum, because its tokens cannot be raised; use \
              Redis, file or memory stores, or this store alone: it survives the loss of a minority \
              of its servers by itself"
         )
@@ -75,7 +75,7 @@ pub(crate) fn unfit(address: &str, fencing_tokens: bool) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The error of a node that is not waited for any longer.
+/// The error of a node that is no longer waited for.
 pub(super) fn late() -> Error {
     Error::new(ErrorKind::Unavailable, "it did not answer in time")
 }

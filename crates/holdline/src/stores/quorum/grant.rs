@@ -1,4 +1,4 @@
-//! A ticket that holds on a majority: what each node knows it by, and its renewal.
+//! A grant: a ticket that holds on a majority, its place on each node, and its renewal.
 
 use super::Quorum;
 use super::round::{Round, Until};
@@ -9,7 +9,7 @@ use crate::store::{Enter, Seq, Standing, Ticket};
 use holdline_kernel::{Time, Vote};
 use std::sync::Arc;
 
-/// What the nodes know a ticket by that holds.
+/// The places of a ticket that holds.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) token: Seq,
@@ -21,17 +21,17 @@ pub(super) struct Grant {
 pub(super) enum NodePlace {
     /// It has this number there.
     Taken(Seq),
-    /// The node has not answered yet, or has lost it: since when this is known.
+    /// The node has not answered yet, or has lost the place: known since this time.
     Missing(Time),
 }
 
 impl Quorum {
-    /// A renewal: held if a majority still has it.
+    /// Renews a ticket: it is held if a majority still has it.
     ///
-    /// A node that lost it is asked to take it again, but only some time after: if somebody is just
-    /// breaking this lock, node by node, it must not come back behind them. And what is repaired
-    /// counts for the next renewal, not for this one: what a majority gave at once must never be
-    /// gathered piece by piece.
+    /// A node that lost it is asked to take it again, but only after some time: if the lock is just
+    /// being broken by force, node by node, it must not come back behind the eviction. And a
+    /// repaired place counts only from the next renewal on: what a majority granted at once must
+    /// never be gathered piece by piece.
     pub(super) async fn keep(
         &self,
         line: &Name,
@@ -62,7 +62,8 @@ impl Quorum {
                 NodePlace::Missing(_) => round.ask(node, async move {
                     let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
                     if !self.held().contains_key(&ticket.id) {
-                        // Given up meanwhile: this may have come after the departure.
+                        // The ticket was given up meanwhile: this entry may have come after the
+                        // departure.
                         node.leave(line, ticket.id).await?;
                         return Ok((Vote::No, node_place));
                     }
@@ -76,7 +77,7 @@ impl Quorum {
         let outcome = round.run(sent, Until::MostAnswered).await;
         if outcome.met() {
             if let Some(grant) = self.held().get_mut(&ticket.id) {
-                // A node that was not heard keeps the node_place that it had.
+                // A node that was not heard keeps its `node_place`.
                 for (node_place, answer) in grant.node_places.iter_mut().zip(outcome.each()) {
                     *node_place = answer.map_or(*node_place, |(_, node_place)| *node_place);
                 }
@@ -84,8 +85,8 @@ impl Quorum {
             return Ok(Standing::Admitted(token));
         }
         if outcome.hopeless_by_no() {
-            // What is left of it on a minority keeps rivals out until the holder has been told, who
-            // then leaves; to leave here would let them in before.
+            // The rest of it on a minority blocks rivals until the holder, once notified, leaves.
+            // Leaving here would admit them before that.
             self.held().remove(&ticket.id);
             return Ok(Standing::Lost);
         }

@@ -1,9 +1,8 @@
-//! A store that is opened when it is first needed: a node of a quorum that was away when the quorum
-//! was opened.
+//! A lazily opened store: a node of a quorum that was unreachable when the quorum was opened.
 //!
-//! One attempt is under way at a time, in a task of its own, with growing pauses between them. A
-//! call waits for the attempt of the moment, as long as its caller likes; between attempts it fails
-//! at once, with the error of the last one.
+//! One attempt runs at a time, in a task of its own, with growing pauses between attempts. A call
+//! waits for the current attempt, as long as its caller likes; between attempts it fails at once,
+//! with the error of the last one.
 
 use super::fault::late;
 use crate::clock;
@@ -24,21 +23,21 @@ use tokio::sync::watch;
 /// Opens the store.
 pub(crate) type Opener = Arc<dyn Fn() -> Async<'static, Arc<dyn Store>> + Send + Sync>;
 
-/// A store that is opened when it is first needed.
+/// A store that is opened on first use.
 pub(crate) struct Lazy {
     shared: Arc<Shared>,
     /// The store, as this handle uses it.
     mine: Arc<OnceLock<Arc<dyn Store>>>,
 }
 
-/// What a store and its background handles share.
+/// The state that a store and its background handles share.
 struct Shared {
     address: String,
-    /// What it is taken to promise before it is open. It is refused if that is wrong.
+    /// The capabilities assumed before it is open. The store is refused if they are wrong.
     capabilities: Capabilities,
     opener: Opener,
     state: Mutex<State>,
-    /// Changes whenever an attempt ends.
+    /// Changes at the end of every attempt.
     ended: watch::Sender<()>,
 }
 
@@ -48,23 +47,23 @@ struct State {
     loss_hint: Option<LossHint>,
     opening: bool,
     failures: u32,
-    /// The time of the next attempt, and why the last one failed.
+    /// When the next attempt is due, and why the last one failed.
     next: Time,
     error: Option<(ErrorKind, String)>,
 }
 
-/// The longest that one attempt takes.
+/// The time limit of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 impl Lazy {
-    /// A store by this address, for messages, which shows no secret.
+    /// Creates a store with this address for messages, which shows no secret.
     pub(crate) fn new(address: String, capabilities: Capabilities, opener: Opener) -> Self {
         let (state, ended) = (Mutex::default(), watch::Sender::new(()));
         let shared = Arc::new(Shared { address, capabilities, opener, state, ended });
         Lazy { shared, mine: Arc::default() }
     }
 
-    /// The store, as soon as it is open.
+    /// The store, once it is open.
     async fn store(&self) -> Result<Arc<dyn Store>> {
         if let Some(store) = self.mine.get() {
             return Ok(Arc::clone(store));
@@ -81,7 +80,7 @@ impl Lazy {
         }
     }
 
-    /// Sees to it that an attempt is under way; not if it is open, or it is too soon.
+    /// Makes sure that an attempt is in progress, unless the store is open or it is too soon.
     fn begin(&self) -> Result<bool> {
         let mut state = self.shared.state.lock();
         if state.opened.is_some() || state.opening {
@@ -121,7 +120,7 @@ impl Shared {
     }
 }
 
-/// An attempt under way. It ends also with the runtime that it runs on.
+/// An attempt in progress. It also ends with the runtime that it runs on.
 struct Attempt {
     shared: Arc<Shared>,
     outcome: Option<Result<Arc<dyn Store>>>,
@@ -131,7 +130,7 @@ impl Attempt {
     async fn run(mut self, mine: Arc<OnceLock<Arc<dyn Store>>>) {
         let outcome = self.shared.open().await;
         if let Ok(store) = &outcome {
-            // This handle's runtime is the one that it was opened on.
+            // This handle's runtime is the one that the store was opened on.
             let _ = mine.set(Arc::clone(store));
         }
         self.outcome = Some(outcome);

@@ -1,5 +1,6 @@
-//! Places on one node that are to be given up, whether or not anybody waits for it. What is under
-//! way at once is bounded, and so is what waits: those that a node is not told of lapse there.
+//! The releases on one node, which continue whether or not their callers wait. The number in
+//! progress is bounded, and so is the number waiting: a place that the node is not told of expires
+//! there.
 
 use super::fault::late;
 use super::node::Health;
@@ -16,16 +17,16 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most requests that are under way at once, beside the worker's one.
+/// The most concurrent requests, in addition to the worker's one.
 const UNDER_WAY: usize = 64;
 /// The most places that wait for the worker.
 const WAITING: usize = 4096;
-/// The longest time that one request waits for its answer.
+/// The time limit of one request.
 const LATE: Duration = Duration::from_secs(5);
-/// The time for which a place waits for its node at most.
+/// How long a place waits for its node at most.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// The places to give up on one node.
+/// The places to be released on one node.
 #[derive(Debug)]
 pub(super) struct Leaving {
     store: Arc<dyn Store>,
@@ -37,9 +38,9 @@ pub(super) struct Leaving {
 #[derive(Debug, Default)]
 struct Queue {
     places: VecDeque<Place>,
-    /// The tickets of those.
+    /// The tickets of those places.
     known: HashSet<TicketId>,
-    /// A worker sees to them.
+    /// Whether a worker runs.
     working: bool,
 }
 
@@ -56,9 +57,9 @@ impl Leaving {
         Leaving { store, health, under_way, queue: Mutex::default() }
     }
 
-    /// Gives a place up. If it takes longer, that goes on in a task of its own: a request that is
-    /// dropped may not have been sent yet. Without a runtime (in the simulation, which sends at
-    /// once) it is as any other.
+    /// Releases a place. If that takes longer, it continues in a task of its own, because a dropped
+    /// request may not have been sent yet. Without a runtime (in the simulation, which sends at
+    /// once) it is a normal call.
     pub(super) fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Async<'static, bool> {
         let line = line.clone();
         let Ok(runtime) = Handle::try_current() else {
@@ -90,7 +91,7 @@ impl Leaving {
             drop(permit);
             left
         });
-        // Begun here, so that it is ahead of what this caller asks the node next.
+        // Polled here first, so that it is ahead of this caller's next request to the node.
         if let Some(left) = leaving.as_mut().now_or_never() {
             return Box::pin(std::future::ready(left));
         }
@@ -98,7 +99,7 @@ impl Leaving {
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(late())) })
     }
 
-    /// Gives a place up in the background, trying again for a while.
+    /// Releases a place in the background, retrying for a while.
     pub(super) fn later(self: &Arc<Self>, line: &Name, id: TicketId) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut queue = self.queue.lock();
@@ -117,7 +118,7 @@ impl Leaving {
         }
     }
 
-    /// The place to give up next. Without any, the worker is done.
+    /// The place to release next. If there is none, the worker is done.
     fn next(&self) -> Option<Place> {
         let mut queue = self.queue.lock();
         let now = clock::now();
@@ -132,8 +133,8 @@ impl Leaving {
     }
 }
 
-/// A departure that waits until fewer are under way. If nobody waits for it any more, the worker
-/// sees to it.
+/// A release that waits until fewer are in progress. If its caller stops waiting, the worker takes
+/// it over.
 struct Waits {
     leaving: Arc<Leaving>,
     place: Option<(Name, TicketId)>,
@@ -157,10 +158,10 @@ impl Drop for Waits {
     }
 }
 
-/// The task that gives up what waits, one by one.
+/// The task that releases the waiting places, one by one.
 struct Worker {
     leaving: Arc<Leaving>,
-    /// It has said so itself.
+    /// Whether it ended normally.
     done: bool,
 }
 
@@ -190,7 +191,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What still waits does so for the next worker, as this one's runtime has ended.
+        // The remaining places wait for the next worker, as this one's runtime has ended.
         if !self.done {
             self.leaving.queue.lock().working = false;
         }

@@ -1,23 +1,22 @@
 //! `quorum:URL,URL,...`: a store made of stores (Redlock). A lock is held when a majority of the
-//! nodes say so in time; any two majorities share a node, and that node admits one holder.
+//! nodes admit it in time; any two majorities share a node, and that node admits one holder.
 //!
-//! The nodes know nothing of each other. A ticket is tried on all of them at once; if a majority
+//! The nodes know nothing of each other. A ticket is tried on all of them at once. If a majority
 //! does not admit it, it leaves them all, and the caller tries again after a random pause. There is
-//! no queue: places taken on some nodes in one order and on others in another would wait for each
-//! other.
+//! no queue: tickets with places in one order on some nodes and in another order on others would
+//! wait for each other.
 //!
 //! # Tokens
 //!
-//! Every node counts for itself, so the highest number of a majority would not rise by itself: a
-//! later majority may leave out the node that was ahead. Before it says "admitted", the quorum
-//! therefore lifts the counters of a majority to the token ([`Ticket::min_token`]). A later
+//! Every node counts for itself, so the highest number of a majority would not always rise: a later
+//! majority may leave out the node that was ahead. Before it reports an admission, the quorum
+//! therefore raises the counters of a majority to the token ([`Ticket::min_token`]). A later
 //! majority shares a node with that one, and gets a higher number there. The proof is in
-//! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
-//! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
-//! answers.
+//! `docs/decisions/0007-quorum-tokens.md`. To avoid a second round, a ticket asks from the start
+//! for a number slightly ahead of all nodes' clocks; how far ahead is learnt from their answers.
 //!
 //! Nodes without tokens (strings in Redis, which other libraries keep too) make a quorum without
-//! tokens: all numbers are 0, and there is nothing to lift.
+//! tokens: all numbers are 0, and no counters need raising.
 
 mod evict;
 mod fault;
@@ -51,8 +50,8 @@ use std::time::Duration;
 pub struct Quorum {
     nodes: Arc<[Node]>,
     shared: Arc<Shared>,
-    /// When a departure is over: as soon as a majority has answered. In the background all nodes
-    /// that are not silent have to confirm it, as what is given up counts as given up by then.
+    /// When a departure is complete: as soon as a majority has answered. In the background all
+    /// nodes that are not silent must confirm it, because the place then counts as released.
     until: Until,
 }
 
@@ -60,36 +59,36 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, or no
-    /// majority says that it has left, it may ask again by the same ticket; and a leave that is
-    /// late would take away what that gets. So it gets nothing any more, until it is given up.
+    /// The tickets that are leaving after a try. If the caller stops waiting, or no majority
+    /// confirms the departure, the same ticket may ask again, and a late departure would remove its
+    /// new place. So such a ticket is not admitted until it is given up.
     over: Mutex<HashSet<TicketId>>,
     /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
-    /// before the first answer. Only ever a guess that saves a round.
+    /// before the first answer. Only a guess that saves a round.
     ahead: AtomicI64,
 }
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// The time that one node has for an answer that no lease depends on.
+/// The time limit of one node for an answer that no lease depends on.
 const SURVEY: Duration = Duration::from_millis(500);
 
-/// How far a ticket's number is to lie beyond the newest that is known, to be ahead of all nodes.
+/// How far beyond the newest known number a ticket's number is to be, to be ahead of all nodes.
 const LEAD_MICROS: i64 = 20_000;
 
 impl Quorum {
-    /// A store made of these.
+    /// Creates a quorum of these nodes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with fewer than three nodes, or with one of them twice;
-    /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen, unless none
-    /// of them has tokens at all.
+    /// [`ErrorKind::Invalid`] for fewer than three nodes, or for duplicates;
+    /// [`ErrorKind::Unsupported`] if a node does not let its numbers be chosen, unless no node has
+    /// tokens at all.
     pub fn new(nodes: impl IntoIterator<Item = Arc<dyn Store>>) -> Result<Self> {
         Quorum::of(nodes.into_iter().map(|node| (node, false)).collect())
     }
 
-    /// The same, of which some are silent as far as is known.
+    /// The same, with a flag for each node that is known to be silent.
     pub(crate) fn of(nodes: Vec<(Arc<dyn Store>, bool)>) -> Result<Self> {
         enough(nodes.len())?;
         let stores = || nodes.iter().map(|(store, _)| store);
@@ -126,7 +125,8 @@ impl Quorum {
         Tally::new(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
     }
 
-    /// How long one node may take: much less than the lease, so that a dead one costs little of it.
+    /// The time limit of one node: much less than the lease, so that a dead node costs little of
+    /// it.
     fn node_timeout(lease: Duration) -> Duration {
         (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
     }
@@ -140,22 +140,23 @@ impl Quorum {
         }
     }
 
-    /// Learns from a node's number that was not asked for.
+    /// Learns from a number that a node chose itself.
     fn learn(&self, min_token: u64, seq: Seq) {
         if seq.0 != min_token {
             let ahead = i64::try_from(seq.0).unwrap_or(i64::MAX)
                 - i64::try_from(clock::wall_micros()).unwrap_or(i64::MAX);
-            // One that was asked for tells nothing new; one from the clock or a counter does.
+            // A requested number tells nothing new; one from the clock or a counter does.
             let _ = self.shared.ahead.fetch_max(ahead, Ordering::Relaxed);
         }
     }
 
-    /// Not admitted, and no place: the caller comes back with a new ticket.
+    /// The standing of a ticket that was not admitted and has no place: the caller returns with a
+    /// new one.
     fn not_now() -> Standing {
         Standing::Waiting { seq: None, again: Duration::from_millis(fastrand::u64(5..50)) }
     }
 
-    /// A new ticket: on all nodes at once, or on none.
+    /// Tries a new ticket: on all nodes at once, or on none.
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { min_token: self.lead(), ..*ticket };
@@ -169,7 +170,7 @@ impl Quorum {
                 })
             });
         }
-        // While the nodes' clocks are not known, all answers are waited for, to learn from them.
+        // While the nodes' clocks are unknown, all answers are awaited to learn from them.
         let learn = ticket.min_token == 0 && AsyncStore::capabilities(self).fencing_tokens;
         let until = if learn { Until::MostAnswered } else { Until::Decided };
         let outcome = round.run(sent, until).await;
@@ -182,18 +183,18 @@ impl Quorum {
         if outcome.hopeless_by_no() || outcome.tied() {
             // A node that did not answer may have admitted it as well.
             self.over().insert(ticket.id);
-            // Without a majority's word that it has left, it stays in there, and the caller in
+            // If no majority confirms the departure, the ticket stays in `over` and the caller in
             // doubt: it gives the ticket up.
             let limit = Self::node_timeout(ticket.lease);
             self.leave_all(line, ticket.id, limit, Until::Soon).await?;
             self.over().remove(&ticket.id);
             return Ok(Self::not_now());
         }
-        // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
+        // Nothing is certain. If the same ticket asks again, the nodes answer in the same way.
         Err(self.unavailable(line, outcome.failures()))
     }
 
-    /// Makes sure that a majority will give out no number up to the token any more.
+    /// Makes sure that no majority gives out a number up to the token any more.
     async fn lift(
         &self,
         line: &Name,
@@ -213,7 +214,7 @@ impl Quorum {
                     let kept = matches!(standing, Standing::Admitted(_));
                     Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
                 }),
-                // It has not answered; the renewal will bring it in.
+                // It has not answered; the renewal will include it.
                 None => round.answered(node, (Vote::No, None)),
             }
         }
@@ -245,7 +246,7 @@ impl Quorum {
                 round.ask(node, node.leave(line, id));
             }
         }
-        // It was there if it was on a majority; what lapses may last longest on a few nodes.
+        // The place existed if it was on a majority; what expires may last longest on a few nodes.
         let outcome = round.run(sent, until).await;
         let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();
         if answers.len() >= self.tally().majority() as usize {
@@ -272,8 +273,7 @@ impl AsyncStore for Quorum {
             Enter::Keep(token) => self.keep(line, ticket, note, token).await,
             Enter::Try | Enter::Queue if self.over().contains(&ticket.id) => Ok(Self::not_now()),
             Enter::Try | Enter::Queue => {
-                // Asked again, it has the token that it had; nodes that were late must not
-                // raise it.
+                // If it asks again, it has its earlier token; late nodes must not raise it.
                 let known = self.held().get(&ticket.id).map(|grant| grant.token);
                 if let Some(token) = known
                     && let kept @ Standing::Admitted(_) =

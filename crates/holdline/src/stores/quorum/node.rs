@@ -1,9 +1,9 @@
-//! One node of a quorum, as one handle sees it: its store, whether it answers, and the places on it
-//! that are still to be given up.
+//! One node of a quorum, as one handle sees it: its store, its health, and the places on it that
+//! are still to be released.
 //!
 //! A node that did not answer in time is silent. While a majority of the others answers, it is left
-//! out of the rounds, and asked in the background only: by one question at a time, with growing
-//! pauses. An answer that comes soon, also a refusal, ends the silence.
+//! out of the rounds, and only probed in the background: one probe at a time, with growing pauses.
+//! An answer that comes quickly, even a refusal, ends the silence.
 
 use super::leaving::Leaving;
 use super::round::Answer;
@@ -25,23 +25,23 @@ pub(super) struct Node {
     leaving: Arc<Leaving>,
 }
 
-/// Whether a node answers.
+/// The health of a node: whether it answers.
 #[derive(Debug, Default)]
 pub(super) struct Health(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when it is silent.
+    /// Since when it has been silent.
     since: Option<Time>,
     probing: bool,
     probes: u32,
-    /// The time of the next probe.
+    /// When the next probe is due.
     next: Time,
 }
 
-/// The time that a probe waits for its answer.
+/// The time limit of a probe.
 const PROBE: Duration = Duration::from_secs(5);
-/// An error that comes within this time is an answer: asking such a node costs little.
+/// An error within this time counts as an answer: asking such a node costs little.
 const SOON: Duration = Duration::from_millis(200);
 
 impl Health {
@@ -49,7 +49,7 @@ impl Health {
         self.0.lock()
     }
 
-    /// Notes how a call that began at `sent` has ended.
+    /// Records the outcome of a call that began at `sent`.
     pub(super) fn ended(&self, sent: Time, error: Option<&Error>) {
         let answered = error.is_none_or(|error| !error.retryable());
         if answered || sent.until(clock::now()) < SOON {
@@ -64,9 +64,9 @@ impl Health {
         *state = State { probing: state.probing, ..State::default() };
     }
 
-    /// Notes that it did not answer in time.
+    /// Records that the node did not answer in time.
     pub(super) fn silent(&self) {
-        // Without a runtime there is nobody to ask it in the background.
+        // Without a runtime nothing can probe it in the background.
         if Handle::try_current().is_ok() {
             self.state().since.get_or_insert_with(clock::now);
         }
@@ -83,7 +83,7 @@ impl Node {
         Node { store, health, leaving }
     }
 
-    /// The same node for use on another thread.
+    /// A handle of the same node for another thread.
     pub(super) fn background_handle(&self) -> Self {
         Node::new(self.store.background_handle(), self.is_silent())
     }
@@ -92,7 +92,7 @@ impl Node {
         self.health.state().since.is_some()
     }
 
-    /// The error of a question that is not asked, since the node is silent.
+    /// The error of a request that is not sent because the node is silent.
     pub(super) fn left_out(&self) -> Error {
         let now = clock::now();
         let since = self.health.state().since.unwrap_or(now).until(now);
@@ -100,8 +100,8 @@ impl Node {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// Finds out in the background whether it answers again, unless that is being done. The
-    /// question changes nothing.
+    /// Probes in the background whether the node answers again, unless a probe is in progress. The
+    /// probe changes nothing.
     pub(super) fn probe(&self, line: &Name) {
         let Ok(runtime) = Handle::try_current() else { return };
         let now = clock::now();
@@ -129,7 +129,8 @@ impl Node {
         });
     }
 
-    /// Gives a place up there. It is asked to its end, whether or not anybody waits for the answer.
+    /// Releases a place there. The request completes whether or not its caller waits for the
+    /// answer.
     pub(super) fn leave(&self, line: &Name, id: TicketId) -> Async<'static, Answer<bool>> {
         let there = self.leaving.leave(line, id);
         Box::pin(async move {
@@ -138,13 +139,13 @@ impl Node {
         })
     }
 
-    /// Gives a place up there as soon as it answers.
+    /// Releases a place there as soon as the node answers.
     pub(super) fn leave_later(&self, line: &Name, id: TicketId) {
         self.leaving.later(line, id);
     }
 }
 
-/// A probe under way. It ends also with the runtime that it runs on.
+/// A probe in progress. It also ends with the runtime that it runs on.
 struct Probe(Arc<Health>, Duration);
 
 impl Drop for Probe {

@@ -1,4 +1,5 @@
-//! One round of questions to all nodes at once, each with a limit, and what the answers amount to.
+//! One round: a request to all nodes at once, each with a time limit, and the result of the
+//! answers.
 
 use super::fault::late;
 use super::node::Node;
@@ -11,26 +12,26 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A node's answer: its vote, and what came with it.
+/// A node's answer: its vote, and its value.
 pub(super) type Answer<T> = (Vote, T);
 
-/// The time that the other nodes have once a majority has answered, where all answers are wanted.
+/// How long the other nodes have after a majority has answered, if all answers are wanted.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The time that the other nodes have to confirm a departure that a majority has confirmed, where
-/// the caller waits. Less than the shortest limit of a call, 50 ms.
+/// How long the other nodes have to confirm a departure after a majority has, while the caller
+/// waits. Less than the shortest limit of a call, 50 ms.
 const MOMENT: Duration = Duration::from_millis(25);
 
-/// When a round is over, unless its time is.
+/// When a round ends, at the latest at its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// The other answers change nothing.
+    /// As soon as the other answers cannot change the result.
     Decided,
-    /// The others have had a moment as well: a caller's own limit may be short.
+    /// A moment after that: a caller's own limit may be short.
     Soon,
-    /// All have answered, or it takes much longer than a majority took.
+    /// When all have answered, or take much longer than a majority took.
     MostAnswered,
-    /// All have answered.
+    /// When all have answered.
     AllAnswered,
 }
 
@@ -44,19 +45,19 @@ enum State<'a, T> {
     Answered(Result<Answer<T>>),
 }
 
-/// The questions of one round.
+/// The requests of one round.
 pub(super) struct Round<'a, T> {
     line: &'a Name,
     slots: Vec<Slot<'a, T>>,
     tally: Tally,
     timeout: Duration,
-    /// Silent nodes are left out, since enough others are there.
+    /// Whether silent nodes are left out, because there are enough others.
     selects: bool,
 }
 
-/// What came of a round.
+/// The outcome of a round.
 pub(super) struct Outcome<T> {
-    /// Nothing of a node that was not waited for.
+    /// `None` for a node that was not waited for.
     answers: Vec<Option<Result<Answer<T>>>>,
     verdict: Verdict,
     noes: u32,
@@ -64,7 +65,7 @@ pub(super) struct Outcome<T> {
 }
 
 impl<'a, T> Round<'a, T> {
-    /// A round about this line, in which each node has this long for its answer.
+    /// Creates a round about this line, in which each node has this time limit.
     pub(super) fn new(nodes: &[Node], line: &'a Name, timeout: Duration) -> Self {
         let tally = Tally::new(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         let there = nodes.iter().filter(|node| !node.is_silent()).count();
@@ -72,7 +73,7 @@ impl<'a, T> Round<'a, T> {
         Round { line, slots: Vec::with_capacity(nodes.len()), tally, timeout, selects }
     }
 
-    /// Whether this node is to be left out, and asked in the background only.
+    /// Whether this node is left out, and only probed in the background.
     pub(super) fn leaves_out(&self, node: &Node) -> bool {
         self.selects && node.is_silent()
     }
@@ -89,19 +90,19 @@ impl<'a, T> Round<'a, T> {
         }
     }
 
-    /// A node that is not asked.
+    /// Adds a node that is not asked.
     pub(super) fn leave_out(&mut self, node: &'a Node) {
         node.probe(self.line);
         self.slots.push(Slot { node, state: State::Answered(Err(node.left_out())) });
     }
 
-    /// A node whose answer is known already.
+    /// Adds a node whose answer is already known.
     pub(super) fn answered(&mut self, node: &'a Node, answer: Answer<T>) {
         self.slots.push(Slot { node, state: State::Answered(Ok(answer)) });
     }
 
-    /// Runs as long as `until` says. Every node has been sent its question by then; what those do
-    /// that have not answered is unknown.
+    /// Runs until `until`. By then every node has been sent its request; the result at nodes that
+    /// have not answered is unknown.
     pub(super) async fn run(mut self, sent: Time, until: Until) -> Outcome<T> {
         let limit = sent.after(self.timeout);
         let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
@@ -120,7 +121,7 @@ impl<'a, T> Round<'a, T> {
     async fn progress(&mut self, sent: Time, all: bool) {
         poll_fn(|cx| {
             let mut open = false;
-            // All are polled each time, the first time to send them off.
+            // All are polled each time, which sends the requests at first.
             for Slot { node, state } in &mut self.slots {
                 if let State::Asked(question) = state {
                     match question.as_mut().poll(cx) {
@@ -137,8 +138,8 @@ impl<'a, T> Round<'a, T> {
         .await;
     }
 
-    /// Whether the other answers change nothing: a majority said yes; or so many said no, or
-    /// nothing, that none can.
+    /// Whether the result is decided: a majority said yes, or so many said no or failed that none
+    /// can.
     fn decided(&self) -> bool {
         let (mut yes, mut no, mut failed) = (self.tally, 0, 0);
         for Slot { state, .. } in &self.slots {
@@ -152,7 +153,7 @@ impl<'a, T> Round<'a, T> {
         yes.verdict() == Verdict::Met || hopeless(self.tally, no) || failed >= yes.majority()
     }
 
-    /// Those that have not answered are silent, unless it was `decided` without them.
+    /// Nodes that have not answered are silent, unless the round was `decided` without them.
     fn outcome(self, decided: bool) -> Outcome<T> {
         let tally = self.tally;
         let mut count = tally;
@@ -185,18 +186,18 @@ impl<T> Outcome<T> {
         self.verdict == Verdict::Met
     }
 
-    /// Whether so many said no that the silent ones do not matter.
+    /// Whether so many said no that the silent nodes do not matter.
     pub(super) fn hopeless_by_no(&self) -> bool {
         hopeless(self.tally, self.noes)
     }
 
-    /// Whether a majority answered, and not with one voice: of rivals who each have a part of those
-    /// that answer none may keep it.
+    /// Whether a majority answered without agreement: if rivals each have some of these nodes, none
+    /// may keep them.
     pub(super) fn tied(&self) -> bool {
         self.noes > 0 && self.each().flatten().count() >= self.tally.majority() as usize
     }
 
-    /// One thing of each answer, or the default of those that did not answer.
+    /// A part of each answer, or the default for nodes that did not answer.
     pub(super) fn answers<U: Default>(&self, of: impl Fn(&Answer<T>) -> U) -> Vec<U> {
         self.each().map(|answer| answer.map_or_else(U::default, &of)).collect()
     }
@@ -206,18 +207,18 @@ impl<T> Outcome<T> {
         self.answers.iter().map(|answer| answer.as_ref()?.as_ref().ok())
     }
 
-    /// The answers of those who gave one.
+    /// The answers of the nodes that gave one.
     pub(super) fn into_answers(self) -> impl Iterator<Item = Answer<T>> {
         self.answers.into_iter().flatten().flatten()
     }
 
-    /// What went wrong with each node, if anything did.
+    /// The error of each node, if any.
     pub(super) fn failures(&self) -> impl Iterator<Item = Option<&Error>> {
         self.answers.iter().map(|answer| answer.as_ref()?.as_ref().err())
     }
 }
 
-/// Whether no majority can say yes any more, with so many that said no.
+/// Whether no majority can say yes any more, given this many noes.
 fn hopeless(mut tally: Tally, noes: u32) -> bool {
     (0..noes).map(|_| tally.count(Vote::No)).last() == Some(Verdict::Failed)
 }

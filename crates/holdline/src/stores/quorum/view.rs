@@ -1,4 +1,4 @@
-//! What is seen of a line, put together from what several nodes say.
+//! The view of a line, merged from several nodes' answers.
 
 use super::round::{Round, Until};
 use super::{Quorum, SURVEY};
@@ -12,15 +12,15 @@ use std::mem;
 use std::sync::Arc;
 
 impl Quorum {
-    /// On how many of so many nodes that answered a lock must be seen to be held: it is on a
-    /// majority of all, of which some may not have answered. On fewer, somebody tries, or is just
-    /// leaving.
+    /// On how many of the nodes that answered a lock must be held to count as held. It is on a
+    /// majority of all nodes, some of which may not have answered. On fewer, a ticket is only
+    /// trying, or leaving.
     pub(super) fn enough(&self, answered: usize) -> usize {
         let silent = self.nodes.len() - answered.min(self.nodes.len());
         (self.tally().majority() as usize).saturating_sub(silent).max(1)
     }
 
-    /// Asks all nodes something that changes nothing, and takes what a majority says.
+    /// Sends a read-only request to all nodes, and merges a majority's answers.
     pub(super) async fn survey<'a, T: Send + 'a>(
         &'a self,
         line: &'a Name,
@@ -69,8 +69,8 @@ impl Quorum {
     }
 }
 
-/// What several nodes say of evictions: the last ones, each once, in the order of most of the nodes
-/// that know both of two. If there is none, the one that fewer know is the older: others have
+/// Merges several nodes' evictions: the latest ones, each once, in the order of most nodes that
+/// know both of two. If no node does, the one that fewer nodes know is the older: the others have
 /// forgotten it.
 fn merged(nodes: Vec<Vec<Eviction>>) -> Vec<Eviction> {
     let orders: Vec<Vec<TicketId>> =
@@ -90,15 +90,15 @@ fn merged(nodes: Vec<Vec<Eviction>>) -> Vec<Eviction> {
     all.split_off(surplus)
 }
 
-/// Whether most of those that know both say that the one came before the other.
+/// Whether most nodes that know both say that `one` came before `other`.
 fn precedes(orders: &[Vec<TicketId>], one: TicketId, other: TicketId) -> bool {
     let at = |order: &[TicketId], id| order.iter().position(|known| *known == id);
     let both = orders.iter().filter_map(|order| Some(at(order, one)?.cmp(&at(order, other)?)));
     both.map(|order| order as i32).sum::<i32>() < 0
 }
 
-/// One place, as several nodes have it. What it says about itself is what most of them say: those
-/// that a change has not reached yet are the fewer.
+/// Merges one place from several nodes. Its own data is taken from most of them: nodes that a
+/// change has not reached are fewer.
 fn together(seen: Vec<QueueEntry>, enough: usize) -> Option<QueueEntry> {
     let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
     let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);

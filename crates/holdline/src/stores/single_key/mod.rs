@@ -1,16 +1,17 @@
 //! The store for locks that are a single key in another library's layout: the schemes `string` and
 //! `redisson`.
 //!
-//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key
-//! is gone, if the server does that, and at intervals. So any waiter may be next, there are no
+//! Such a lock has at most one holder and no queue. Waiters retry at intervals, and when notified
+//! that the key is gone, if the server sends notices. So any waiter may be next, there are no
 //! fencing tokens (each is 0), and no semaphores or read-write locks.
 //!
-//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
-//! that was abandoned without a reply and is carried out later holds the lock for one lease.
+//! A request whose reply was lost is repeated, and its reply says which owner holds the lock. A
+//! request that was abandoned without a reply and is carried out later holds the lock for one
+//! lease.
 //!
-//! How another layout is begun: a [`KeyLayout`] with its three scripts in a file of its own, its
-//! name in `?scheme=`, a page in `docs/layouts/`, a row in the table of the conformance suite, and
-//! tests with the library that the layout is shared with.
+//! To add a layout: a [`KeyLayout`] with its three scripts in a file of its own, its name in
+//! `?scheme=`, a page in `docs/layouts/`, a row in the table of the conformance suite, and tests
+//! with the library that uses the layout.
 
 mod redisson;
 mod string;
@@ -40,9 +41,9 @@ use std::sync::Arc;
 use std::time::Duration;
 pub(super) use string::Strings;
 
-/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it
-/// holds the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0
-/// if there was nothing to remove. Look: an array that ends with the evictions.
+/// The layout of a lock in the server. All layouts' scripts have the same replies. Enter: the owner
+/// if it holds the lock, 0 if it has lost it, `{ms}` for another owner's lock with this time to
+/// live. Leave: 0 if there was nothing to remove. Look: an array that ends with the evictions.
 pub(in crate::stores) trait KeyLayout: Send + Sync + 'static {
     /// The name in `?scheme=`.
     fn scheme(&self) -> &'static str;
@@ -63,16 +64,16 @@ pub(in crate::stores) trait KeyLayout: Send + Sync + 'static {
     /// Adds the arguments of look. The key of the evictions follows.
     fn to_look(&self, key: &str, command: &mut Cmd);
 
-    /// Decodes the reply of look; none if it makes no sense.
+    /// Decodes the reply of look; `None` if it is invalid.
     fn read(&self, value: &Value) -> Option<Vec<Found>>;
 
-    /// The channel with messages about this key, if there is one.
+    /// The channel of messages about this key, if there is one.
     fn channel(&self, key: &str) -> Option<String>;
 
     /// The function that says whether a message on that channel is a reason to try again.
     fn is_notification(&self) -> fn(&[u8]) -> bool;
 
-    /// Refuses a key that cannot be used.
+    /// Refuses a key that the layout cannot use.
     fn check(&self, key: &str) -> Result<()>;
 }
 
@@ -213,8 +214,8 @@ impl SingleKey {
     fn warn_unnotified(&self, key: &str, done: i64) -> bool {
         if done == 2 {
             tracing::warn!(
-                "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
-                 to publish?",
+                "{} did not notify the waiters that lock \"{key}\" is free; may the user \
+                 publish?",
                 self.shared.address
             );
         }
@@ -330,7 +331,7 @@ impl AsyncStore for SingleKey {
         Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
     }
 
-    // The keys that are certainly locks; and, if a prefix is set, all that look like locks.
+    // The keys that are certainly locks and, if a prefix is set, all that look like locks.
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let before = &self.shared.config.prefix;
         let pattern = keys::glob(&format!("{before}{prefix}")) + "*";
@@ -348,7 +349,7 @@ impl AsyncStore for SingleKey {
             match self.read(&self.key(&name)).await {
                 Ok((found, _)) if !before.is_empty() && !found.is_empty() => Ok(Some(name)),
                 Ok((found, _)) => Ok(found.iter().any(|found| found.certain).then_some(name)),
-                // The key is no lock.
+                // The key is not a lock.
                 Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
                 Err(error) => Err(error),
             }

@@ -1,11 +1,10 @@
-//! The layout `?scheme=redisson`: a lock is a hash, as in Redisson's `RLock`, with which it is
-//! shared.
+//! The layout `?scheme=redisson`: a lock is a hash, shared with Redisson's `RLock`.
 //!
 //! The hash has the lock's own name, one field `uuid:thread` with the count of holds, and an
-//! expiry. A holder is a thread there and a guard here, so each guard is a client of its own with
-//! one thread: the ticket's id is the uuid. Releasing publishes on the lock's channel, which wakes
-//! Redisson's waiters, and ours when Redisson does it. The note of a holder has no place in the
-//! hash; it is kept in a key beside it.
+//! expiry. A holder is a thread there and a guard here, so each guard acts as a client of its own
+//! with one thread: the ticket's id is the uuid. A release publishes on the lock's channel, which
+//! wakes Redisson's waiters, and Redisson's releases wake ours. The hash has no room for a holder's
+//! note, which is in a key beside it.
 
 use super::{Found, KeyLayout, LONGEST};
 use crate::error::{Error, ErrorKind, Result};
@@ -128,13 +127,13 @@ fn tag(key: &str) -> &str {
         .map_or(key, |(tag, _)| if tag.is_empty() { key } else { tag })
 }
 
-/// The ticket of an owner; none if it is another library's.
+/// The ticket of an owner; `None` if it is another library's.
 fn id_of(owner: &str) -> Option<TicketId> {
     let uuid = owner.strip_suffix(THREAD).filter(|_| looks_like_an_owner(owner))?;
     uuid.replace('-', "").parse().ok()
 }
 
-/// `8-4-4-4-12` hexadecimal digits and a number.
+/// Whether this is `8-4-4-4-12` hexadecimal digits and a number.
 fn looks_like_an_owner(text: &str) -> bool {
     let Some((uuid, thread)) = text.split_once(':') else { return false };
     let lengths = uuid.split('-').map(str::len);
@@ -143,7 +142,7 @@ fn looks_like_an_owner(text: &str) -> bool {
         && thread.parse::<i64>().is_ok()
 }
 
-/// The holder's note, if the key beside the lock is of this holder.
+/// The holder's note, if the key beside the lock belongs to this holder.
 fn words(note: &Value, owner: &str) -> Option<String> {
     let Value::BulkString(note) = note else { return None };
     let words = note.strip_prefix(owner.as_bytes())?.strip_prefix(b" ")?;

@@ -1,13 +1,12 @@
-//! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as in
-//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is
-//! shared.
+//! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name,
+//! shared with redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others.
 //!
-//! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
+//! The value is the ticket's id, unique to the attempt, followed by the note; other libraries have
 //! values of their own. Release is compare-and-delete, renewal compare-and-extend.
 //!
-//! Most clients publish nothing when such a lock is released. If the server sends keyspace
+//! Most clients publish nothing when they release such a lock. If the server sends keyspace
 //! notifications (`notify-keyspace-events`), waiters subscribe to those. The waiters of some other
-//! libraries sleep until a list has an element, or a channel a message, which we send if the URL
+//! libraries block until a list has an element, or a channel a message, which we send if the URL
 //! says so.
 
 use super::{Found, KeyLayout, LONGEST};
@@ -33,7 +32,7 @@ pub(in crate::stores) struct Strings {
     pub(in crate::stores) notified_db: Option<u32>,
     /// The prefix of all keys.
     pub(in crate::stores) prefix: String,
-    /// What is told when a lock is released.
+    /// The signals that a release sends.
     pub(in crate::stores) signals: Signals,
 }
 

@@ -1,4 +1,5 @@
-//! Entering: a place in the line; or, for a try, a place at once, and nothing written otherwise.
+//! Entering: takes a place in the line; a try takes one only if admitted at once, and otherwise
+//! writes nothing.
 
 use super::answer::{self, Found, garbled};
 use super::beside;
@@ -18,14 +19,14 @@ use holdline_etcd_client::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of times that a new session or a new look is tried before the caller is told.
+/// How many attempts with a new session or a new look are made before the caller gets an error.
 pub(super) const TRIES: usize = 5;
 
 pub(super) type Attempt<'a> = backend::Attempt<'a, Shared>;
 
-/// How a try to get a key written ended.
+/// The outcome of an attempt to write a key.
 pub(super) enum Entered {
-    /// The place is there: what is ahead of it is in the record.
+    /// The key exists, and the record has what is ahead of it.
     There,
     /// It would not have been admitted at once, so nothing was written.
     Not,
@@ -60,7 +61,7 @@ impl Acquire<KeyEntry> for Shared {
                     Standing::Waiting { seq: None, again: Duration::from_millis(5) }
                 }
                 Err(error) if is_lease_gone(&error) && tries < TRIES => {
-                    // Lost since it was last used: whatever was on it is gone.
+                    // The session was lost since its last use, with everything on it.
                     self.find_out().await;
                     self.table.forget(&record);
                     continue;
@@ -75,11 +76,11 @@ impl Acquire<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// The record of a ticket that has no place yet.
+    /// The record of a ticket that has no place.
     async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Record> {
         let Request { ticket, began, .. } = *request;
         let until = began.after(ticket.lease);
-        // Its first try may be long ago: what it writes now must not have lapsed already.
+        // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
             let session = Arc::clone(&record.place().entry.session);
@@ -94,7 +95,7 @@ impl Shared {
             }
             self.table.forget(&record); // what it may have written goes with the lease
         }
-        // More requests than the server works off would only pile up there.
+        // More requests than the server can handle would only queue up there.
         let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
         let prefix = layout::prefix(&self.address.prefix, request.line);
         let session = self.session(ticket.lease, &prefix, request.limit).await?;
@@ -106,7 +107,7 @@ impl Shared {
         Ok(record)
     }
 
-    /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
+    /// Whether a try that needs a new lease may succeed: a failed try must leave nothing behind.
     async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let has_lease =
@@ -121,7 +122,7 @@ impl Shared {
         self.has_room(request, &prefix, &asked, &found).await
     }
 
-    /// Forgets a ticket for which nothing was written, unless that is in doubt.
+    /// Forgets a ticket that has written nothing, unless that is in doubt.
     pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
         if !record.place().doubtful {
             self.table.forget(record);
@@ -130,7 +131,7 @@ impl Shared {
 }
 
 impl Attempt<'_> {
-    /// Sends a transaction that may write the ticket's key; with the other lease, perhaps.
+    /// Sends a transaction that may write the ticket's key, perhaps with the other lease.
     async fn write(&self, other: Option<&Arc<Session>>, txn: &Txn) -> Result<Found> {
         let flight = Flight::new(self.record, other);
         let answer = self.store.cluster.write(txn, self.request.limit, flight).await?;
@@ -148,8 +149,8 @@ impl Attempt<'_> {
 
     /// Writes the key and reads the keys ahead of it, in one round trip.
     ///
-    /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own is longer,
-    /// the key is put on that if the line is empty, and on the short one otherwise.
+    /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own lease is
+    /// longer, the key is put on that if the line is empty, and on the short one otherwise.
     async fn queue(&self) -> Result<Entered> {
         let (record, prefix) = (self.record, &self.record.base.prefix);
         let (key, _) = record.key();
@@ -185,22 +186,21 @@ impl Attempt<'_> {
             record.place().entry.session = session;
         }
         let entered = match own {
-            // An earlier try did it.
+            // An earlier attempt wrote it.
             Some(kv) => {
                 record.place().born(kv.create_revision);
                 self.look_ahead().await?
             }
             None if waits => self.entered(&asked, &found).await?,
-            // The lock of another kind of client is there.
+            // Another kind of client holds the lock.
             None => Entered::Again,
         };
         self.beside_nobody(other).await?;
         Ok(entered)
     }
 
-    /// Enters at once or not at all, and writes nothing unless the ticket is admitted: in one round
-    /// trip if the line is empty; in a second if there is room beside others and no entry comes in
-    /// between.
+    /// Enters at once or not at all, and writes nothing unless the ticket is admitted. One round
+    /// trip if the line is empty; two if there is room beside others and no entry comes in between.
     async fn try_now(&self) -> Result<Entered> {
         let Attempt { store, request, record, .. } = *self;
         let ((key, _), prefix) = (record.key(), &record.base.prefix);
@@ -231,9 +231,8 @@ impl Attempt<'_> {
         Ok(Entered::Again)
     }
 
-    /// Takes in the answer to a write of the key: its revision, and the keys ahead of it.
-    ///
-    /// The key was not there, so the revision of the transaction is that of its creation.
+    /// Applies the answer to a write of the key: its revision, and the keys ahead of it. The key
+    /// did not exist before, so the transaction's revision is its create revision.
     async fn entered(&self, asked: &[Range], found: &Found) -> Result<Entered> {
         if found.written != found.revision {
             let what = "a key was written at another revision";
@@ -243,8 +242,8 @@ impl Attempt<'_> {
         self.take(asked, found).await
     }
 
-    /// Makes a request to enter do nothing if the lock of another kind of client is there, which
-    /// then is the last thing that it finds. Returns whether it did.
+    /// Makes a request to enter do nothing if another kind of client holds the lock; its key is
+    /// then the last result. Returns whether the check was added.
     fn look_beside(&self, txn: &mut Txn) -> bool {
         let sees = self.store.sees_beside();
         if sees {
@@ -255,7 +254,7 @@ impl Attempt<'_> {
         sees
     }
 
-    /// Takes an entry back if the lock of another kind of client was found.
+    /// Removes the entry again if another kind of client's lock was found.
     async fn beside_nobody(&self, other: Option<RangeAnswer>) -> Result<()> {
         let refused = other.map(|found| beside::refuse_other(self.request.line, &found));
         let Some(Err(error)) = refused else { return Ok(()) };
@@ -267,7 +266,7 @@ impl Attempt<'_> {
         Err(error)
     }
 
-    /// The session to wait on, if that is not the ticket's own.
+    /// The session to wait on, if it is not the ticket's own.
     async fn waiting_session(&self) -> Result<Option<Arc<Session>>> {
         let Attempt { store, request, record, .. } = *self;
         let lease = waiting_lease(request.ticket);
@@ -278,10 +277,11 @@ impl Attempt<'_> {
     }
 }
 
-/// A waiter that dies delays those behind it by no more than this, a tenth, and a second.
+/// A crashed waiter delays those behind it by at most this, plus a tenth, plus a second.
 const WAITERS: Duration = Duration::from_secs(10);
 
-/// The lease that a ticket waits on: not a long one, so that others need not wait long if it dies.
+/// The lease that a ticket waits on: not a long one, so that a crashed waiter does not delay others
+/// for long.
 pub(super) fn waiting_lease(ticket: &Ticket) -> Duration {
     ticket.lease.min(ticket.wait_lease.max(WAITERS))
 }

@@ -1,10 +1,10 @@
-//! What an `etcd:` URL says.
+//! The address in an `etcd:` URL.
 //!
 //! ```text
 //! etcd[s]://[user[:password]@]host[:port][,host[:port]...][/prefix][?option=value&...]
 //! ```
 //!
-//! The password is kept in a type that does not show it.
+//! The password has a type that does not show it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::servers::{KNOWN, Parts, Servers};
@@ -12,18 +12,17 @@ use crate::stores::url;
 use holdline_base::net::Tls;
 use std::fmt;
 
-/// The address of a store: its servers, and where in them it keeps its keys.
+/// The address of a store: its servers, and the prefix of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// The members, in the order in which they are tried.
     pub(super) servers: Servers,
-    /// The beginning of all keys. Empty unless asked for, so that names mean what they mean to
-    /// `etcdctl lock`.
+    /// The prefix of all keys. Empty by default, so that names mean the same as in `etcdctl lock`.
     pub(super) prefix: String,
 }
 
 impl Address {
-    /// Reads what follows the colon of a URL of this scheme.
+    /// Parses the part of a URL after this scheme and the colon.
     pub(super) fn read(scheme: &str, rest: &str) -> Result<Address> {
         let Parts { servers, path, options } =
             Servers::read(rest, 2379, scheme == "etcds", invalid)?;
@@ -41,7 +40,7 @@ impl Address {
         Ok(address)
     }
 
-    /// The TLS of the connections, if there is any.
+    /// The TLS settings of the connections, if any.
     pub(super) fn tls(&self) -> Result<Option<Tls>> {
         let feature = ("etcd-tls", cfg!(feature = "etcd-tls"));
         Ok(Tls::new(&self.servers, self, Some(b"h2"), feature)?)
@@ -60,13 +59,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// The prefix of a path, which is a folder: `etcd://host/team` keeps the lock `a` where `etcdctl
-/// lock team/a` does.
+/// The key prefix for a path, which is a folder: with `etcd://host/team`, the lock `a` is the one
+/// of `etcdctl lock team/a`.
 fn folder(path: String) -> String {
     if path.is_empty() || path.ends_with('/') { path } else { path + "/" }
 }
 
-/// The error for a URL. The URL is not shown: it may hold a password.
+/// The error for a URL, which is not shown because it may contain a password.
 fn invalid(why: &str) -> Error {
     let form = "write etcd://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/PREFIX";
     Error::new(ErrorKind::Invalid, format!("the etcd URL {why}; {form}"))

@@ -1,7 +1,7 @@
-//! Answers, checked against their questions.
+//! Answers, checked against their requests.
 //!
-//! What a server sends is not trusted to have the parts that were asked for: one that does not fit
-//! is an error which says so, and never a lock.
+//! A server is not trusted to send what was requested: an answer that does not fit is an error that
+//! says so, and never a lock.
 
 use super::address::Address;
 use super::shared::Shared;
@@ -15,35 +15,35 @@ use holdline_etcd_client::{
 };
 use std::time::Duration;
 
-/// What a transaction was answered.
+/// The answer to a transaction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) revision: i64,
     pub(super) succeeded: bool,
-    /// What was found, in the order of the questions.
+    /// The ranges found, in the order of the requests.
     pub(super) ranges: Vec<RangeAnswer>,
-    /// The revision of what was written; 0 if nothing was.
+    /// The revision of the write; 0 if nothing was written.
     pub(super) written: i64,
-    /// Something was deleted.
+    /// Whether a key was deleted.
     pub(super) deleted: bool,
-    /// An earlier try may have been carried out, too.
+    /// Whether an earlier attempt may have been carried out, too.
     pub(super) repeated: bool,
 }
 
 impl Found {
-    /// Takes out the last thing that was found.
+    /// Removes and returns the last range found.
     pub(super) fn pop(&mut self) -> RangeAnswer {
         self.ranges.pop().unwrap_or_default()
     }
 
-    /// Takes out the first thing that was found, which is one key.
+    /// Removes and returns the first range found, which is one key.
     pub(super) fn first(&mut self) -> Option<KeyValue> {
         let first = (!self.ranges.is_empty()).then(|| self.ranges.remove(0));
         first.and_then(|mut range| range.kvs.pop())
     }
 }
 
-/// The error of an answer that does not fit.
+/// The error for an answer that does not fit.
 pub(super) fn garbled(address: &Address, what: &str) -> Error {
     let message = format!(
         "{address} gave an answer that does not fit the question: {what}; check that it is etcd, \
@@ -52,7 +52,7 @@ pub(super) fn garbled(address: &Address, what: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// Takes an answer to a transaction apart.
+/// Parses the answer to a transaction.
 pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> Result<Found> {
     let Answer { body, repeated } = answer;
     let asked = if body.succeeded { &txn.success } else { &txn.failure };
@@ -84,7 +84,7 @@ pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> R
     Ok(found)
 }
 
-/// Whether what was found is in the range that was asked for, and is all of it that was wanted.
+/// Checks that the answer lies in the requested range, and is complete as far as requested.
 fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
     let is_in = |key: &[u8]| match asked.range_end.as_slice() {
         [] => key == asked.key,
@@ -97,7 +97,7 @@ fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
     }
     let got = i64::try_from(answer.kvs.len()).unwrap_or(i64::MAX);
     let most = if asked.limit > 0 { asked.limit.min(answer.count) } else { answer.count };
-    // Those of a later creation are counted, and left out.
+    // Keys created later are counted but left out.
     let fits = if asked.max_create_revision > 0 { got <= most } else { got == most };
     if !fits {
         let what = format!("{got} keys instead of {most}");
@@ -107,13 +107,13 @@ fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
 }
 
 impl Shared {
-    /// A transaction that writes no place, or whose repetition changes nothing.
+    /// Runs a transaction that writes no place, or that is harmless when repeated.
     pub(super) async fn txn(&self, txn: &Txn, limit: Duration) -> Result<Found> {
         let answer = self.cluster.call(proto::TXN, txn, limit).await?;
         read(&self.address, txn, answer)
     }
 
-    /// Deletes what has a key, whenever it was created.
+    /// Deletes a key, whenever it was created.
     pub(super) async fn delete(&self, delete: &Delete, limit: Duration) -> Result<Found> {
         let Answer { body, repeated } =
             self.cluster.call::<_, DeleteAnswer>(proto::DELETE, delete, limit).await?;
@@ -122,7 +122,7 @@ impl Shared {
         Ok(Found { revision, succeeded: true, deleted, repeated, ..Found::default() })
     }
 
-    /// Keys, and the revision at which they were so.
+    /// Reads keys, and the revision for which they are correct.
     pub(super) async fn range(&self, range: &Range, limit: Duration) -> Result<(i64, RangeAnswer)> {
         let answer: Answer<RangeAnswer> = self.cluster.call(proto::RANGE, range, limit).await?;
         check(&self.address, range, &answer.body)?;

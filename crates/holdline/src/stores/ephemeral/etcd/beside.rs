@@ -1,12 +1,12 @@
-//! What stands beside a line: outside of the prefix of its places, where Go's clients, which take
-//! every key under it for a place, do not see it.
+//! Keys beside a line: outside of the prefix of its places, where Go's clients, which treat every
+//! key under it as a place, do not see them.
 //!
-//! There are two things. Locks of python-etcd3 and of Node's etcd3 are the key `NAME` itself, with
-//! a lease: they do not see our places, and we could hold beside them, so they are refused. And the
-//! notes of places that were removed by force lie behind `NAME`, a control character (which no name
+//! There are two kinds. Locks of python-etcd3 and of Node's etcd3 are the key `NAME` itself, with a
+//! lease. They do not see our places, so both could hold at once; therefore they are refused. And
+//! the notes of places that were removed by force are at `NAME`, a control character (which no name
 //! has), and the ticket, on leases of their own.
 //!
-//! A user whose role allows only `NAME/` may see neither: then both are left out.
+//! A user whose role allows only `NAME/` may not see these keys; then both are left out.
 
 use super::layout;
 use super::shared::Shared;
@@ -19,25 +19,25 @@ use holdline_etcd_client::proto::{
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Between the name of a lock and the ticket that was removed.
+/// The separator of a lock's name and the removed ticket.
 const MARK: u8 = 1;
 
-/// The key that other clients' locks of this name are.
+/// The key of other clients' locks of this name.
 fn bare(prefix: &[u8]) -> &[u8] {
     prefix.strip_suffix(b"/").unwrap_or(prefix)
 }
 
-/// True unless a lock of another client stands there: a key of this name with a lease.
+/// True unless another kind of client holds the lock: a key of this name with a lease.
 pub(super) fn no_other(prefix: &[u8]) -> Compare {
     layout::compare(bare(prefix), proto::EQUAL, Against::Lease(0))
 }
 
-/// The question for that key.
+/// The request for that key.
 pub(super) fn other(prefix: &[u8]) -> Range {
     layout::one(bare(prefix))
 }
 
-/// The error if there is one.
+/// The error if that key exists.
 pub(super) fn refuse_other(line: &Name, found: &RangeAnswer) -> Result<()> {
     let Some(kv) = found.kvs.first().filter(|kv| kv.lease != 0) else { return Ok(()) };
     let key = String::from_utf8_lossy(&kv.key);
@@ -50,7 +50,7 @@ pub(super) fn refuse_other(line: &Name, found: &RangeAnswer) -> Result<()> {
     Err(Error::new(ErrorKind::Mismatch, message))
 }
 
-/// The notes of places of this line that were removed by force.
+/// The range of the notes of this line's places that were removed by force.
 pub(super) fn notes(prefix: &[u8]) -> Range {
     layout::all(&[bare(prefix), &[MARK]].concat())
 }
@@ -59,7 +59,7 @@ fn note_key(prefix: &[u8], id: TicketId) -> Vec<u8> {
     [bare(prefix), &[MARK], id.to_string().as_bytes()].concat()
 }
 
-/// Writes such a note, and deletes the oldest ones of those that were found if there are too many.
+/// Writes such a note, and deletes the oldest of the notes found if there are too many.
 pub(super) fn keep_note(
     prefix: &[u8],
     id: TicketId,
@@ -77,7 +77,7 @@ pub(super) fn keep_note(
     ops
 }
 
-/// The last of the notes that were found, oldest first.
+/// The latest of the notes found, oldest first.
 pub(super) fn evictions(prefix: &[u8], found: &[KeyValue]) -> Vec<Eviction> {
     let read = |kv: &KeyValue| {
         let id = kv.key.strip_prefix(bare(prefix))?.strip_prefix(&[MARK])?;
@@ -91,13 +91,13 @@ pub(super) fn evictions(prefix: &[u8], found: &[KeyValue]) -> Vec<Eviction> {
 }
 
 impl Shared {
-    /// Whether our user is taken to be allowed to see what stands beside a line.
+    /// Whether our user is assumed to be allowed to read the keys beside a line.
     pub(super) fn sees_beside(&self) -> bool {
         !self.narrow.load(Ordering::Relaxed)
     }
 
-    /// Takes note of an error of a request that may have looked beside a line. Returns whether to
-    /// ask again without that; if that was refused too, it was not for this.
+    /// Records the error of a request that may have read beside a line. Returns whether to retry
+    /// without that; if the retry is refused too, that was not the reason.
     pub(super) fn narrow_down(&self, error: &Error, beside: bool) -> bool {
         let denied = error.kind() == ErrorKind::Denied;
         if denied {

@@ -1,4 +1,4 @@
-//! Looking at the members of a cluster: what the guide warns of.
+//! The examination of a cluster's members for the problems that the guide warns of.
 
 use super::address::Address;
 use crate::error::{ErrorKind, Result};
@@ -12,19 +12,19 @@ use holdline_etcd_client::{Answer, Cluster};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long one question may take, before it is asked again.
+/// The time limit of one request, after which it is retried.
 const LIMIT: Duration = Duration::from_millis(700);
-/// The room that a database has unless etcd was told otherwise.
+/// The default quota of a database.
 const USUAL_QUOTA: i64 = 2 << 30;
 
-/// What one member says.
+/// The status of one member.
 struct Seen {
     status: Status,
     alarms: Vec<Alarm>,
     members: Vec<Member>,
 }
 
-/// Looks at the members that a URL of this scheme names, of which `rest` follows the colon.
+/// Examines the members named in a URL of this scheme; `rest` follows the colon.
 pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(scheme, rest)?;
     address.tls()?;
@@ -77,7 +77,7 @@ fn examine_member(status: &Status, findings: &mut Findings) {
         (3, 4, 0..=29) | (3, 5, 0..=12) => findings.advice(
             "version",
             found,
-            "3.4.30, 3.5.13 or later: earlier a leader that stood still revokes leases that live, \
+            "use 3.4.30, 3.5.13 or later: before, a leader that was stalled revokes live leases, \
              and locks are lost (etcd#15247)",
         ),
         _ => findings.ok("version", found),
@@ -97,7 +97,7 @@ fn examine_member(status: &Status, findings: &mut Findings) {
     }
 }
 
-/// How full the database is: when it is full, etcd refuses all writes.
+/// Checks how full the database is: when it is full, etcd refuses all writes.
 fn room(status: &Status, findings: &mut Findings) {
     let (quota, known) = if status.quota > 0 {
         (status.quota, "")
@@ -119,7 +119,7 @@ fn room(status: &Status, findings: &mut Findings) {
     }
 }
 
-/// What the members say together.
+/// Compares the members' statuses.
 fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
     for kind in
         seen.iter().flat_map(|member| &member.alarms).map(|it| it.kind).collect::<BTreeSet<_>>()
@@ -133,7 +133,7 @@ fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
             2 => findings.problem(
                 "alarm",
                 "CORRUPT: members have different data",
-                "take the member that differs out, and let it begin anew",
+                "remove the member that differs, and add it again without its data",
             ),
             _ => findings.warning("alarm", "an alarm is on", "see `etcdctl alarm list`"),
         }

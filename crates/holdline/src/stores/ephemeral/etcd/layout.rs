@@ -1,16 +1,15 @@
-//! How a line looks in etcd: keys, values, and the rule over them.
+//! The layout of a line in etcd: keys, values, and the admission rule over them.
 //!
-//! A ticket's key is `NAME/LEASE-SLOT`, both in hexadecimal. The slot tells the places apart that
-//! one process has in one line at the same time, and is used again afterwards: etcd remembers every
-//! key that it ever had until its history is compacted, and a look at a line walks over all of
-//! them. The ticket is in the value. (A leader's value is its word, so its key is
+//! A ticket's key is `NAME/LEASE-SLOT`, both in hexadecimal. The slot distinguishes the places that
+//! one process has in one line at the same time, and is reused afterwards: etcd remembers every key
+//! that it ever had until its history is compacted, and a read of a line walks over all of them.
+//! The ticket is in the value. (A leader's value is its published value, so its key is
 //! `NAME/LEASE-TICKET`, new each time.)
 //!
-//! Go's `concurrency` package, and so `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key
-//! under `NAME/` was created first for the owner, so that both respect one another. What lies
-//! deeper (`NAME/x/y`) belongs to another
-//! name, and a key without a lease is no place: neither can ever stand in our way, as they can in
-//! Go's.
+//! Go's `concurrency` package, and so `etcdctl lock`, writes `NAME/LEASE`, and takes the key under
+//! `NAME/` that was created first for the owner's, so both respect each other. Deeper keys
+//! (`NAME/x/y`) belong to another name, and a key without a lease is no place: neither can ever
+//! block us, as they can block Go's clients.
 
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The value of a key of ours.
+/// The value of one of our keys.
 #[derive(Debug, Serialize, Deserialize)]
 struct Value<'a> {
     holdline: u8,
@@ -32,12 +31,12 @@ struct Value<'a> {
     note: std::borrow::Cow<'a, str>,
 }
 
-/// What begins all keys of a line.
+/// The prefix of all keys of a line.
 pub(super) fn prefix(root: &str, line: &Name) -> Vec<u8> {
     format!("{root}{line}/").into_bytes()
 }
 
-/// The key of a ticket's place: by its slot, or by the ticket itself.
+/// The key of a ticket's place, named after its slot or the ticket itself.
 pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>) -> Vec<u8> {
     let is_light = ticket.weight == 1 && ticket.capacity > 1;
     let mut key = if is_light { light(prefix) } else { prefix.to_vec() };
@@ -49,12 +48,12 @@ pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>)
     key
 }
 
-/// What begins the keys of the light tickets of a line. It is behind all other keys of places.
+/// The prefix of the keys of a line's light tickets. They sort behind all other places' keys.
 pub(super) fn light(prefix: &[u8]) -> Vec<u8> {
     [prefix, b"~"].concat()
 }
 
-/// The first key behind all that begin with these bytes.
+/// The first key behind all keys with this prefix.
 pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -66,8 +65,8 @@ pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
     vec![0] // to the end of everything
 }
 
-/// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it; its
-/// note then gets a key of its own.
+/// The value of a ticket's key. A leader's published value is stored bare, so that Go's observers
+/// can read it; its note then has a key of its own.
 pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
     let Ticket { id, weight, capacity, .. } = *ticket;
     let word = leads.then(|| word(ticket, note)).flatten();
@@ -81,18 +80,19 @@ pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
     )
 }
 
-/// What a leader says, if the ticket is to be one: whatever a key holds that is not ours.
+/// The value that a leader publishes, if the ticket is a candidate's; `None` if it looks like one
+/// of our own values.
 pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
     values::word(ticket, note).filter(|word| !word.starts_with(OURS))
 }
 
-/// The key of a leader's note. It is made after the place, and goes with it.
+/// The key of a leader's note. It is created after the place, and deleted with it.
 pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
     [key, b"/note"].concat()
 }
 
-/// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
-/// it is). So a request that is carried out late deletes no other ticket's key.
+/// Deletes a place and its note, if the place was created at this revision (0: always). So a late
+/// request deletes no other ticket's key.
 pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
     let guard = (create != 0).then(|| created_at(key, create));
     proto::Txn {
@@ -102,9 +102,9 @@ pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
     }
 }
 
-/// Deletes a place, and its note, whatever it is.
+/// Deletes a place and its note unconditionally.
 pub(super) fn removal(key: &[u8]) -> proto::Delete {
-    // Only what is named after a ticket, and so as long as one, has a note.
+    // Only keys named after a ticket, and so this long, have a note.
     let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
     let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
     proto::Delete { key: key.to_vec(), range_end }
@@ -117,13 +117,13 @@ pub(super) struct Member {
     pub(super) key: Vec<u8>,
     pub(super) create: i64,
     pub(super) lease: i64,
-    /// Not known if it is not ours: then it takes everything.
+    /// Unknown if it is not ours: then it takes everything.
     pub(super) weights: Option<(u32, u32)>,
     pub(super) note: Arc<str>,
 }
 
 impl Member {
-    /// Reads a key of a line, unless it is not a place of that line.
+    /// Parses a key of a line; `None` if it is no place of that line.
     pub(super) fn read(prefix: &[u8], kv: &KeyValue) -> Option<Member> {
         let child = std::str::from_utf8(kv.key.strip_prefix(prefix)?).ok()?;
         if child.contains('/') || kv.lease == 0 {
@@ -149,23 +149,23 @@ impl Member {
         })
     }
 
-    /// The capacity of its line, if it tells.
+    /// The capacity of its line, if it has one.
     pub(super) fn capacity(&self) -> Option<u32> {
         self.weights.map(|(_, capacity)| capacity)
     }
 
-    /// How much it takes of so much.
+    /// Its share of this capacity.
     pub(super) fn weight(&self, capacity: u32) -> u32 {
         self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
     }
 }
 
-/// A note that says what a bare value says.
+/// A note made from a bare value.
 fn spoken(text: &str) -> Arc<str> {
     if text.is_empty() { Arc::from("") } else { json!({ "value": text }).to_string().into() }
 }
 
-/// The parts of a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
+/// The parts of one of our keys: `LEASE-SLOT` or `LEASE-TICKET`.
 fn parts(child: &str) -> Option<(u128, &str)> {
     let child = child.strip_prefix('~').unwrap_or(child);
     let (lease, own) = child.split_once('-')?;
@@ -173,7 +173,7 @@ fn parts(child: &str) -> Option<(u128, &str)> {
     Some((hex(lease)?, own))
 }
 
-/// The ticket that a key is named after, if it is.
+/// The ticket that a key is named after, if any.
 fn ticket_of(child: &str) -> Option<TicketId> {
     let (_, own) = parts(child)?;
     (own.len() == 32).then(|| hex(own).map(TicketId))?
@@ -184,11 +184,11 @@ fn hex(text: &str) -> Option<u128> {
     (digits && !text.is_empty()).then(|| u128::from_str_radix(text, 16).ok())?
 }
 
-/// The name of the line whose place this key is; none if it is no place.
+/// The name of the line to which this key belongs; `None` if it is no place.
 pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
     let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(root)?;
     let (name, child) = key.rsplit_once('/')?;
-    // Whatever has a lease stands in the line, as Go sees it and we do; but a leader's note.
+    // Every key with a lease is a place, for Go's clients as for us, except a leader's note.
     let above = name.rsplit_once('/').map(|(_, above)| above);
     let is_note = child == "note" && above.is_some_and(|key| ticket_of(key).is_some());
     if kv.lease == 0 || is_note {
@@ -197,8 +197,7 @@ pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
     Name::new(name).ok()
 }
 
-/// Keys that lie where places do, and are none, since they have no lease. They are not waited for
-/// here, but Go's clients wait for them.
+/// Keys without a lease among the places. They are no places here, but Go's clients wait for them.
 pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
     let without = kvs.iter().filter(|kv| kv.lease == 0);
     let read = |kv: &KeyValue| {
@@ -212,7 +211,7 @@ pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
     without.filter_map(read).collect()
 }
 
-/// The places of a line in order, out of the keys under its prefix, which are in order of creation.
+/// The places of a line in order, from the keys under its prefix in order of creation.
 pub(super) fn members(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
     let mut members: Vec<Member> = kvs.iter().filter_map(|kv| Member::read(prefix, kv)).collect();
     for kv in kvs {
@@ -235,7 +234,7 @@ pub(super) fn all(prefix: &[u8]) -> proto::Range {
     }
 }
 
-/// The newest so many keys under a prefix that were created before a revision (0: of all).
+/// The newest `limit` keys under a prefix that were created before a revision (0: of all).
 pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
     proto::Range {
         limit,
@@ -245,7 +244,7 @@ pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
     }
 }
 
-/// The question for a range, in a transaction.
+/// The request for a range, in a transaction.
 pub(super) fn look(range: proto::Range) -> proto::RequestOp {
     proto::Op::Range(range).into()
 }
@@ -255,30 +254,30 @@ pub(super) fn one(key: &[u8]) -> proto::Range {
     proto::Range { key: key.to_vec(), keys_only: true, ..proto::Range::default() }
 }
 
-/// True if no such key is there; with an end, if there is none in the whole range.
+/// True if the key does not exist; with an end, if no key in the range does.
 pub(super) fn absent(key: &[u8], range_end: Vec<u8>) -> proto::Compare {
     let created = proto::Against::CreateRevision(0);
     proto::Compare { range_end, ..compare(key, proto::EQUAL, created) }
 }
 
-/// True if the key is there, and was created then.
+/// True if the key exists, and was created at this revision.
 pub(super) fn created_at(key: &[u8], revision: i64) -> proto::Compare {
     compare(key, proto::EQUAL, proto::Against::CreateRevision(revision))
 }
 
-/// True if the key is there, and is as it was at that revision.
+/// True if the key exists, and is unchanged since that revision.
 pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
     let there = compare(key, proto::GREATER, proto::Against::CreateRevision(0));
     [there, compare(key, proto::LESS, proto::Against::ModRevision(revision + 1))]
 }
 
-/// True if nothing under the prefix was written after that revision.
+/// True if no key under the prefix was written after that revision.
 pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
     let written = proto::Against::ModRevision(revision + 1);
     proto::Compare { range_end: end(prefix), ..compare(prefix, proto::LESS, written) }
 }
 
-/// Compares what a key has with this.
+/// Compares an attribute of a key.
 pub(super) fn compare(key: &[u8], result: i32, against: proto::Against) -> proto::Compare {
     let target = match against {
         proto::Against::CreateRevision(_) => proto::CREATE,

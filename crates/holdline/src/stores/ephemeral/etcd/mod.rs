@@ -3,7 +3,7 @@
 //!
 //! One lease per process, one key per ticket, in order of creation; the key's create revision is
 //! the place and the fencing token. Entering is one transaction, a failed try writes nothing,
-//! leaving is one deletion, renewing costs nothing per lock.
+//! leaving is one deletion, and renewing costs nothing per lock.
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
@@ -59,12 +59,13 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The store at this URL, `etcd://HOST:PORT,HOST:PORT/PREFIX`. Connects when first used.
+    /// Creates a store for this URL, `etcd://HOST:PORT,HOST:PORT/PREFIX`. It connects on first use.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL makes no sense;
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL is invalid;
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system cannot start a
+    /// thread.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
         Ok(Etcd { shared: Shared::new(address::Address::read(scheme, rest)?)? })
@@ -73,7 +74,7 @@ impl Etcd {
 
 serve_by_engine!(Etcd, |_| CAPABILITIES);
 
-/// Reads what follows the scheme.
+/// Opens the store for the part of a URL after the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Etcd::new(&format!("{scheme}:{rest}"))?))
 }

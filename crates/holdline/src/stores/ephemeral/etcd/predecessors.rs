@@ -1,9 +1,9 @@
 //! The keys ahead of a ticket, without walking the line.
 //!
-//! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
-//! of their own, behind all others, which can be counted. So a look at a line is a look at the
-//! newest few of either range, and a count. `view.rs` says what follows from that. Only if the few
-//! do not tell is the whole line read.
+//! Light tickets (of weight 1 in lines of a larger capacity: readers, single permits) have keys in
+//! a range of their own, behind all others, which can be counted. So a look at a line reads the
+//! newest few keys of either range, and a count. `view.rs` says what follows from that. The whole
+//! line is read only if these do not suffice.
 
 use super::acquire::{Attempt, Entered};
 use super::answer::Found;
@@ -15,34 +15,34 @@ use crate::stores::ephemeral::backend::Request;
 use crate::stores::ephemeral::view::Look;
 use holdline_etcd_client::proto::{Range, RequestOp, Txn};
 
-/// The number of the newest keys that are looked at, of those that are not light.
+/// How many of the newest heavy keys are read.
 const HEAVY: i64 = 16;
-/// The number that is looked at in a line of capacity 1, and of light keys at least: one more than
-/// are taken, to see whether those are all.
+/// How many keys are read in a line of capacity 1, and of light keys at least: one more than are
+/// needed, to see whether those are all.
 const LOOK: i64 = 5;
-/// The number of light keys that are looked at, at most: of more only the count is asked for.
+/// The most light keys that are read; if there are more, only the count is requested.
 const LIGHT: u32 = 1024;
 
-/// The ranges to look at for keys that were created before that revision (0: all).
+/// The ranges to read for keys created before that revision (0: all).
 pub(super) fn ranges(prefix: &[u8], ticket: &Ticket, before: i64) -> Vec<Range> {
     if ticket.capacity == 1 {
         return vec![layout::newest(prefix, before, LOOK)];
     }
     let light = layout::light(prefix);
     let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
-    // With fewer than these none could keep it out; if they are too many, others must.
+    // Fewer than these cannot block it; if they are too many, others must.
     let needed = ticket.capacity - ticket.weight + 1;
     let limit = if needed > LIGHT { 1 } else { i64::from(needed).max(LOOK) };
     let light = Range { range_end: layout::end(prefix), ..layout::newest(&light, before, limit) };
     vec![heavy, light]
 }
 
-/// The questions for the ticket's own key, and for those in these ranges.
+/// The requests for the ticket's own key, and for those in these ranges.
 pub(super) fn looks(own: &[u8], asked: &[Range]) -> Vec<RequestOp> {
     [layout::one(own)].into_iter().chain(asked.iter().cloned()).map(layout::look).collect()
 }
 
-/// What [`ranges`] found, in a line whose places all agree with the ticket's capacity.
+/// Parses the result of [`ranges`], in a line whose places all agree with the ticket's capacity.
 pub(super) fn read(
     request: &Request<'_>,
     prefix: &[u8],
@@ -51,7 +51,7 @@ pub(super) fn read(
 ) -> Result<Look<Vec<u8>>> {
     let mut all = Vec::new();
     let (mut complete, mut most) = (true, Some(0));
-    // With nothing found, the line is empty.
+    // If nothing was found, the line is empty.
     for (at, (asked, found)) in asked.iter().zip(&found.ranges).enumerate() {
         let these = layout::members(prefix, &found.kvs);
         let is_all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
@@ -71,7 +71,7 @@ pub(super) fn read(
     Ok(look(request.ticket, found.revision, all, (complete, most)))
 }
 
-/// What is known of these places ahead of a ticket.
+/// The look at the places ahead of a ticket that these results give.
 fn look(
     ticket: &Ticket,
     revision: i64,
@@ -88,7 +88,7 @@ fn look(
 }
 
 impl Shared {
-    /// The whole line, or what of it was created before that revision.
+    /// Reads the whole line, or the part of it created before that revision.
     async fn whole(
         &self,
         request: &Request<'_>,
@@ -101,7 +101,7 @@ impl Shared {
         Ok(look(request.ticket, revision, members, (true, None)))
     }
 
-    /// Whether a ticket that is not there would be admitted at once.
+    /// Whether a ticket without a place would be admitted at once.
     pub(super) async fn has_room(
         &self,
         request: &Request<'_>,
@@ -124,7 +124,7 @@ impl Shared {
 }
 
 impl Attempt<'_> {
-    /// Takes in the keys ahead of one that is written.
+    /// Applies the keys ahead of a key that was just written.
     pub(super) async fn take(&self, asked: &[Range], found: &Found) -> Result<Entered> {
         let Attempt { store, request, record, missed } = *self;
         let (prefix, capacity) = (&record.base.prefix, record.capacity);
@@ -143,7 +143,7 @@ impl Attempt<'_> {
         Ok(Entered::There)
     }
 
-    /// Asks for the keys ahead of one that is there, and whether it is.
+    /// Reads the keys ahead of an existing key, and whether it exists.
     pub(super) async fn look_ahead(&self) -> Result<Entered> {
         let (key, create) = self.record.key();
         let asked = ranges(&self.record.base.prefix, self.request.ticket, create);
@@ -152,7 +152,7 @@ impl Attempt<'_> {
         self.compare(&asked, found).await
     }
 
-    /// Takes in the answer to a question for the own key, and for those ahead.
+    /// Applies the answer to a request for the own key and those ahead.
     pub(super) async fn compare(&self, asked: &[Range], mut found: Found) -> Result<Entered> {
         let (_, create) = self.record.key();
         if found.first().is_none_or(|own| own.create_revision != create) {

@@ -1,9 +1,10 @@
-//! Leaving, and what is done to places by their keys: looking, listing, evicting.
+//! Leaving, and operations on places by their keys: looking, listing, evicting.
 //!
 //! A place is deleted by its key alone, without a transaction that compares its create revision:
-//! before a transaction that writes, etcd 3.4 copies all that it has not yet committed to the disk,
-//! which is most of what the transaction costs. So a deletion must not come when the key is another
-//! ticket's. It does not, because the key's slot is free again only when every deletion of it was
+//! before a writing transaction, etcd 3.4 copies all that it has not yet committed to disk, which
+//! is most of the transaction's cost. So a deletion must never arrive when the key is another
+//! ticket's. It does not, because the key's slot is free again only after every deletion of it was
+//! answered, and a forgotten ticket deletes only a key that was created for it.
 //! answered, once, and a ticket that has been forgotten deletes only what was created for it.
 
 use super::answer::Found;
@@ -25,22 +26,22 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one member may take over what is not about a lease of ours.
+/// The time limit of one member for requests that are not about one of our leases.
 const LIMIT: Duration = Duration::from_secs(1);
-/// The number of leases of other processes that a snapshot of a line asks about at most.
+/// The most leases of other processes that a snapshot of a line looks up.
 const LEASES: usize = 32;
 /// The number of keys that are listed at a time.
 const PAGE: i64 = 1000;
 
-/// A line as it is, and what stands beside it.
+/// The state of a line, and the keys beside it.
 struct Survey {
     prefix: Vec<u8>,
     members: Vec<Member>,
-    /// What lies there, and is no place.
+    /// Keys among the places that are no places.
     strays: Vec<Member>,
-    /// Of places that were removed by force.
+    /// The notes of places that were removed by force.
     notes: Vec<KeyValue>,
-    /// The lock of another kind of client by this name, if there is one.
+    /// The lock of this name of another kind of client, if any.
     other: RangeAnswer,
 }
 
@@ -51,7 +52,7 @@ impl Survey {
 }
 
 impl Release<KeyEntry> for Shared {
-    /// Deletes the key, along with the entry of the next task if there is one.
+    /// Deletes the key, together with the entry of the next task if there is one.
     async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let exit = self.departure(record);
@@ -59,13 +60,13 @@ impl Release<KeyEntry> for Shared {
         let Some(companion) = company.await else { return self.remove(record, limit).await };
         let (key, create) = record.key();
         match self.leave_with(companion, &key, create, limit).await {
-            // A deletion alone needs no room. If it finds nothing, the request was carried out.
+            // A deletion alone needs no space. If it finds nothing, the request was carried out.
             Err(error) if is_full(&error) => self.remove(record, limit).await.map(|_| true),
             outcome => outcome.map(|found| found.deleted || found.repeated),
         }
     }
 
-    /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
+    /// Deletes the key of a released ticket for good. Does nothing if no key was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         if !record.place().entry.sent {
@@ -77,7 +78,7 @@ impl Release<KeyEntry> for Shared {
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
             if entry.flights > 0 {
-                // Written by a second try, and the first has no answer yet.
+                // Written by a second attempt, and the first has no answer yet.
                 entry.doubts.push(entry.session.lease.id());
                 place.doubtful = true;
             }
@@ -98,7 +99,7 @@ impl Release<KeyEntry> for Shared {
         if late {
             self.watch_late(record, found.revision + 1);
         }
-        // An earlier try did it.
+        // An earlier attempt deleted it.
         let repeated = found.repeated && create != 0;
         Ok(found.deleted || repeated)
     }
@@ -133,8 +134,8 @@ impl Shared {
         Ok(Some(token(next.map_or(found.revision, |next| next.create))))
     }
 
-    /// Deletes a member's key, unless that is not the same any more, and leaves a note in the same
-    /// transaction if that is possible.
+    /// Deletes a member's key, unless it has changed, and leaves a note in the same transaction if
+    /// possible.
     async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
         let delete = layout::delete(&member.key, member.create);
         let length = EVICTION_TIME.as_secs() + 1;
@@ -197,7 +198,7 @@ impl Shared {
         Ok(QueueSnapshot { capacity, places, evictions })
     }
 
-    /// The time that a lease has left unless it is renewed.
+    /// The remaining time of a lease.
     async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
         let id = LeaseId { id: lease };
         let answer =

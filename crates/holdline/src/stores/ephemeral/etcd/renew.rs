@@ -1,8 +1,8 @@
-//! Keeping a place that is there: polling and renewing.
+//! Keeping an existing place: polling and renewing.
 //!
 //! Most of this is answered without asking the server. That a lock is still held follows from two
-//! things that are known here anyway: the lease lasts (the session's heartbeats), and the key was
-//! not deleted (the watch over it).
+//! facts that are known here anyway: the lease is alive (the session's heartbeats), and the key has
+//! not been deleted (its watch).
 
 use super::acquire::{Attempt, TRIES, waiting_lease};
 use super::layout;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Renew<KeyEntry> for Shared {
-    /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
-    /// if it is not there any more.
+    /// Writes the changes to a place, and moves it to the right lease. False if it no longer
+    /// exists.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let (lease, key, create, old) = {
@@ -77,7 +77,7 @@ impl Renew<KeyEntry> for Shared {
         Ok(own.kvs.first().is_some_and(|kv| kv.create_revision == create))
     }
 
-    /// Asks how a waiting ticket stands: together with others, or else by itself.
+    /// Asks for a waiting ticket's standing: together with others, or else alone.
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         if self.is_unchanged(record, request).await {
             return Ok(());
@@ -96,7 +96,7 @@ impl Renew<KeyEntry> for Shared {
             if !session.lease.good_for(until).await {
                 return Ok(false);
             }
-            // The heartbeat may have told of an election: then the place moves to a new lease.
+            // The heartbeat may have revealed an election: then the place moves to a new lease.
             if !session.lease.is_outdated(&self.cluster) {
                 return Ok(true);
             }
@@ -109,8 +109,8 @@ impl Renew<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// Asks how a waiting ticket stands, unless the watch has told already. As long as the keys
-    /// that keep it out are as they were, the line is not read.
+    /// Asks for a waiting ticket's standing, unless the watch has told it already. While the keys
+    /// that block it are unchanged, the line is not read.
     async fn ask_alone(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (known, ahead, seen) = record.with(|place| {
             let (view, weight) = (&place.entry.view, place.weight);
@@ -146,7 +146,7 @@ impl Shared {
     }
 }
 
-/// The lease of the session that a place should be on, if not the one that it is on.
+/// The lease length that a place should have, if it is on another lease now.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
     let outdated = place.entry.session.lease.is_outdated(cluster);
     if place.was_held() {

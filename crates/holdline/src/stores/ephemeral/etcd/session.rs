@@ -1,7 +1,7 @@
-//! One lease in etcd, which all locks of the process with the same length of lease share.
+//! A session: one lease in etcd, shared by all locks of the process with the same lease length.
 //!
-//! So entering and keeping a lock say nothing about time to the server: both are answered from the
-//! last heartbeat of the lease that it confirmed.
+//! So entering and keeping a lock tell the server nothing about time: both are answered from the
+//! lease's last confirmed heartbeat.
 
 use super::shared::Shared;
 use super::slot::Slots;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) lease: Arc<Lease>,
-    /// A write that named it was never answered, so it is not for new places any more.
+    /// Whether a write that named it was never answered, so that no new places may use it.
     tainted: AtomicBool,
     pub(super) slots: Arc<Slots>,
 }
@@ -24,8 +24,8 @@ impl Session {
         Session { lease: Arc::new(lease), tainted: AtomicBool::new(false), slots }
     }
 
-    /// Keeps new places from it: it is given back when the last of the old ones is gone, which
-    /// voids all writes with it that are still on their way.
+    /// Excludes it from new places. The lease is revoked when the last of its places is gone, which
+    /// voids all of its writes that are still in transit.
     pub(super) fn taint(&self) {
         self.tainted.store(true, Ordering::Relaxed);
     }
@@ -44,7 +44,7 @@ pub(super) struct User {
 
 impl LeaseUser for User {
     fn is_busy(&self) -> bool {
-        // The table has it; any other reference is a use.
+        // The table has one reference; any other is a use.
         self.session.strong_count() > 1
     }
 

@@ -1,4 +1,4 @@
-//! The leases of a store: which of them new places are put on, and when one is given back.
+//! The leases of a store: which of them new places use, and when each is revoked.
 
 use super::acquire::TRIES;
 use super::session::{Session, User};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The leases of this process, each with the time since when it is not used.
+/// The leases of this process, each with the time since when it has been unused.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<Vec<Entry>>);
 
@@ -26,18 +26,18 @@ impl Entry {
         Arc::strong_count(&self.session) > 1
     }
 
-    /// Whether it is good for new places.
+    /// Whether new places may use it.
     fn is_usable(&self, cluster: &Cluster) -> bool {
         let lease = &self.session.lease;
         !(self.session.is_tainted() || lease.is_lost() || lease.is_outdated(cluster))
     }
 }
 
-/// The time for which a lease that is not used is kept.
+/// How long an unused lease is kept.
 const IDLE: Duration = Duration::from_secs(20);
 
 impl Sessions {
-    /// The one for new places of so many seconds.
+    /// The lease for new places with this lease length in seconds.
     pub(super) fn living(&self, seconds: u64, cluster: &Cluster) -> Option<Arc<Session>> {
         let mut entries = self.0.lock();
         let good = |entry: &&mut Entry| {
@@ -64,8 +64,8 @@ impl Sessions {
         self.0.lock().retain(|entry| entry.session.lease.id() != lease);
     }
 
-    /// Gives back the leases that are not used; at once if a write with one of them may still be on
-    /// its way, which then finds no lease.
+    /// Revokes the unused leases; at once if a write that names one may still be in transit, which
+    /// then finds no lease.
     pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
         self.0.lock().retain_mut(|entry| {
             if entry.is_used() {
@@ -81,14 +81,14 @@ impl Sessions {
         });
     }
 
-    /// Gives all of them back.
+    /// Revokes all leases.
     pub(super) fn end(&self) {
         self.0.lock().iter().for_each(|entry| entry.session.lease.end());
     }
 }
 
 impl Shared {
-    /// A living session for locks of this lease, in lines like the one with this prefix.
+    /// A living session for locks of this lease, in lines with this prefix.
     pub(super) async fn session(
         self: &Arc<Self>,
         lease: Duration,
@@ -101,7 +101,7 @@ impl Shared {
         }
         let (shared, prefix) = (Arc::clone(self), prefix.to_vec());
         let (mut reply, answer) = oneshot::channel();
-        // A task, so that a call that is not polled keeps no turn; nor does one that is dropped.
+        // A task, so that a call that is not polled or is dropped does not hold the turn.
         BACKGROUND.spawn(async move {
             tokio::select! {
                 session = shared.granted(seconds, &prefix, limit) => drop(reply.send(session)),
@@ -111,7 +111,7 @@ impl Shared {
         answer.await.expect("the runtime goes on as long as the process")
     }
 
-    /// As [`session`](Self::session), once those who have asked before have theirs.
+    /// As [`session`](Self::session), once earlier callers have theirs.
     async fn granted(
         self: &Arc<Self>,
         seconds: u64,
@@ -123,15 +123,16 @@ impl Shared {
             if let Some(session) = self.sessions.living(seconds, &self.cluster) {
                 return Ok(session);
             }
-            // The answer may tell of an election, or come when the lease is over: not to be used.
+            // The answer may reveal an election, or come when the lease is over; then it must not
+            // be used.
             self.grant(seconds, prefix, limit).await?;
         }
         Err(self.elections())
     }
 
-    /// The error of too many changes of leadership while one was waited for.
+    /// The error for too many leader elections during one call.
     pub(super) fn elections(&self) -> Error {
-        let message = format!("{} has one election after the other", self.address);
+        let message = format!("{} keeps electing new leaders", self.address);
         Error::new(ErrorKind::Unavailable, message)
     }
 
@@ -151,7 +152,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Finds out which leases are gone, after the server has said that one is.
+    /// Finds out which leases are gone, after the server has reported that one is.
     pub(super) async fn find_out(&self) {
         for session in self.sessions.all() {
             if !session.lease.is_alive().await {
@@ -160,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// A lease is gone, or must be taken for that, and with it all places that were on it.
+    /// Handles a lease that is gone, or must be assumed to be, and with it all places on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions.remove(lease);
         self.table.lose_all(|record| record.place().entry.session.lease.id() == lease);

@@ -1,4 +1,4 @@
-//! What the handles of an etcd store share: the cluster, sessions, tickets and watches.
+//! The shared state of an etcd store's handles: the cluster, sessions, tickets and watches.
 
 use super::address::Address;
 use super::layout;
@@ -22,32 +22,32 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// The part of a store that its handles share.
+/// The state that a store's handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
     pub(super) cluster: Arc<Cluster>,
     pub(super) watcher: Arc<Watcher>,
     pub(super) sessions: Sessions,
-    /// Leases are granted one at a time, or there would be many at the start. Only tasks wait for
-    /// it or hold it.
+    /// Leases are granted one at a time, or a start would grant many. Only tasks wait for it or
+    /// hold it.
     pub(super) granting: tokio::sync::Mutex<()>,
     pub(super) table: Table<KeyEntry>,
     pub(super) departures: Departures,
     pub(super) questions: Questions,
-    /// Keys that must not come (again), but might.
+    /// Keys that must not be created (again), but might be.
     pub(super) late: Late,
-    /// Limits the deletions that are under way.
+    /// Limits concurrent deletions.
     pub(super) leaving: Semaphore,
-    /// The user of the URL may see nothing but what is under a lock's own prefix.
+    /// Whether the URL's user may read only what is under a lock's own prefix.
     pub(super) narrow: AtomicBool,
 }
 
-/// The number of keys that are watched one by one.
+/// The most keys that are watched one by one.
 const FEW: usize = 4;
-/// The number of writes of keys that are under way. More would wait in the server instead.
+/// The most concurrent writes of keys. More would only wait in the server.
 const ENTERING: usize = 128;
-/// The number of deletions that are under way.
+/// The most concurrent deletions.
 const LEAVING: usize = 256;
 
 /// The runtime of all etcd stores of this process.
@@ -55,8 +55,8 @@ pub(super) static BACKGROUND: Background = Background::new("etcd");
 
 impl Shared {
     /// # Errors
-    ///
-    /// If a certificate or a host of the address cannot be used, or the system gives no thread.
+    /// An error means that a certificate or a host of the address is unusable, or that the system
+    /// cannot start a thread.
     pub(super) fn new(address: Address) -> Result<Arc<Self>> {
         let (servers, tls) = (address.servers.clone(), address.tls()?);
         let cluster = Arc::new(Cluster::new(servers, tls, address.to_string())?);
@@ -80,7 +80,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Watches a held ticket's own key, so that its loss is known.
+    /// Watches a held ticket's own key, to notice its loss.
     fn watch_own(&self, record: &Record) {
         if record.with(|place| place.entry.view.turn_to_own(place.state == State::Held)) {
             let (key, create) = record.key();
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// One watch over all keys of these lines, on the stream of the others.
+    /// One watch on all keys of these lines, on the same stream as the others.
     pub(super) fn subscribe(&self, lines: &Lines) -> Subscription {
         let root = &self.address.prefix;
         let start = match lines {
@@ -128,7 +128,7 @@ impl Backend for Shared {
         BACKGROUND.spawn(task);
     }
 
-    /// The time limit of one member: the others must get their turn while the lease lasts.
+    /// The time limit of one member: the others must have time while the lease lasts.
     fn limit(lease: Duration) -> Duration {
         (lease / 8).clamp(Duration::from_millis(200), Duration::from_secs(1))
     }
@@ -158,14 +158,14 @@ impl Backend for Shared {
         };
         let (prefix, callback) = (&record.base.prefix, || self.callback(record));
         let watches = if ahead.len() > FEW {
-            // The whole line at once, with itself in it.
+            // The whole line at once, including its own key.
             vec![self.watcher.watch(prefix, layout::end(prefix), 0, callback())]
         } else {
-            // Watches over those that stay ahead are not made anew.
+            // Watches on keys that stay ahead are not recreated.
             drop(record.watch_by(Vec::new()));
             let light = layout::light(prefix);
             let watch = |key: &[u8], seen, from| {
-                // What weighs 1 can only go.
+                // A key of weight 1 can only be deleted.
                 let puts = record.capacity > 1 && !key.starts_with(&light);
                 self.watcher.watch_out((key, puts), seen, from, callback())
             };

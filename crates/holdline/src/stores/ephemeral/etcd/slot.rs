@@ -1,14 +1,14 @@
-//! The numbers that tell the places of one lease in the same line from each other.
+//! Slots: numbers that distinguish the places of one lease in the same line.
 
 use crate::sync::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The slots of one lease that are not free, by what begins the keys of a line.
+/// The used slots of one lease, by the prefix of the line's keys.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Mutex<HashMap<Vec<u8>, BTreeSet<u32>>>);
 
-/// A number that no other place on this lease has in the same line. Free again when it is dropped.
+/// A number that no other place on this lease has in the same line. Freed when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
@@ -21,7 +21,7 @@ impl Slot {
         self.number
     }
 
-    /// Never to be used again: something that was written for it may still come.
+    /// Retires the slot for good: a late write for it may still arrive.
     pub(super) fn retire(mut self) {
         self.prefix = Vec::new();
     }
@@ -30,7 +30,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut lines = self.slots.0.lock();
-        // All prefixes end in a slash; one that is empty is of a slot that has retired.
+        // All prefixes end in a slash; an empty one means that the slot has retired.
         let Some(taken) = lines.get_mut(&self.prefix) else { return };
         taken.remove(&self.number);
         if taken.is_empty() {
@@ -40,7 +40,7 @@ impl Drop for Slot {
 }
 
 impl Slots {
-    /// A number for one more place in a line: the lowest that there is, so that few are used.
+    /// A slot for one more place in a line: the lowest free one, so that few are used.
     pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
         let mut lines = self.0.lock();
         let taken = lines.entry(prefix.to_vec()).or_default();
@@ -55,7 +55,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// The keys of a line are few, however often they are used.
+    /// A line has few distinct keys, however often they are used.
     #[test]
     fn slots_are_used_again_unless_in_doubt() {
         let slots = Arc::<Slots>::default();

@@ -1,4 +1,4 @@
-//! The etcd store's part of a ticket: its key, and what is known of those ahead of it.
+//! The etcd store's part of a ticket: its key, and its view of those ahead of it.
 
 use super::layout::{self, Member};
 use super::session::Session;
@@ -18,14 +18,14 @@ pub(super) type TicketRecord = ticket::TicketRecord<KeyEntry>;
 pub(super) type Record = Arc<TicketRecord>;
 pub(super) type Place = ticket::Place<KeyEntry>;
 
-/// What does not change about a key while its ticket lives.
+/// The part of a key that does not change while its ticket lives.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// The beginning of the keys of its line.
+    /// The prefix of its line's keys.
     pub(super) prefix: Vec<u8>,
-    /// The key is named after the ticket, and its value is a leader's word.
+    /// Whether the key is named after the ticket, and its value is a leader's published value.
     pub(super) leads: bool,
-    /// Notified when a write that was under way is over.
+    /// Notified when a write in progress has ended.
     pub(super) landed: Notify,
 }
 
@@ -34,20 +34,20 @@ pub(super) struct Base {
 pub(super) struct KeyEntry {
     pub(super) session: Arc<Session>,
     pub(super) key: Vec<u8>,
-    /// The number in the key's name, unless that is named after the ticket.
+    /// The slot in the key's name, unless the key is named after the ticket.
     pub(super) slot: Option<Slot>,
-    /// The note is written as it should be, in the key where it should be.
+    /// Whether the note is written, and in the right key.
     pub(super) noted: bool,
-    /// The number of writes whose answers may still come.
+    /// The number of writes that may still be answered.
     pub(super) flights: u32,
-    /// A request to write the key was sent.
+    /// Whether a request to write the key was sent.
     pub(super) sent: bool,
-    /// The number of deletions without an answer, or whose answer is that of a second try. Unless
-    /// it is 0 the key never is another ticket's.
+    /// The number of deletions without an answer, or answered only at a second attempt. Unless it
+    /// is 0, the key is never given to another ticket.
     pub(super) removals: u32,
     /// The leases of writes that were never answered.
     pub(super) doubts: Vec<i64>,
-    /// What is known of the keys ahead of it.
+    /// The view of the keys ahead of it.
     pub(super) view: View<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ impl Entry for KeyEntry {
 }
 
 impl TicketRecord {
-    /// A ticket whose key is still to be written.
+    /// A ticket whose key is yet to be written.
     pub(super) fn of(
         line: &Name,
         prefix: Vec<u8>,
@@ -96,8 +96,7 @@ impl TicketRecord {
         TicketRecord::new(line, ticket, note, due, (base, entry))
     }
 
-    /// Waits until no write of the key is under way, or the key is known to be there.
-    ///
+    /// Waits until no write of the key is in progress, or the key is known to exist.
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
@@ -120,12 +119,12 @@ impl TicketRecord {
         }
     }
 
-    /// Its key, and when that was created.
+    /// Its key, and the key's create revision.
     pub(super) fn key(&self) -> (Vec<u8>, i64) {
         self.with(|place| (place.entry.key.clone(), place.create))
     }
 
-    /// Takes in what a watch says.
+    /// Applies news from a watch.
     pub(super) fn hear(&self, news: &News<'_>, loss: &LossHandler) {
         match self.with(|place| place.hear(&self.base.prefix, self.capacity, news)) {
             Heard::Nothing => {}
@@ -136,10 +135,10 @@ impl TicketRecord {
     }
 }
 
-/// What news mean for a ticket.
+/// The meaning of news for a ticket.
 enum Heard {
     Nothing,
-    /// It is admitted, or it is time to look who is ahead.
+    /// It is admitted, or it is time to look at the keys ahead.
     Turn,
     /// Changes may have been missed.
     Missed {
@@ -150,7 +149,7 @@ enum Heard {
 }
 
 impl Place {
-    /// Takes in news, as far as they are of later than what was seen.
+    /// Applies news, if they are later than the view.
     fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
         let (deleted, kv) = match news {
             News::Event(proto::Event { kind, kv: Some(kv) }) => (*kind == proto::DELETED, kv),
@@ -181,8 +180,8 @@ impl Place {
         Heard::Missed { held: self.state == State::Held }
     }
 
-    /// Takes in a look at the keys ahead, which was asked for when changes had been missed so many
-    /// times. `false` if that does not tell how the ticket stands.
+    /// Applies a look at the keys ahead, requested when `missed` had this value. `false` if the
+    /// look does not determine the ticket's standing.
     pub(super) fn see(&mut self, look: Look<Vec<u8>>, capacity: u32, missed: u64) -> bool {
         let tells = self.entry.view.take(look, self.weight, capacity);
         if tells {

@@ -1,9 +1,9 @@
-//! The regular questions of waiters, which go out together.
+//! Batching of the waiters' regular checks.
 //!
-//! A waiter asks about once a second whether all is as it was, whatever news come. etcd takes
+//! A waiter checks about once a second whether anything has changed, whatever news come. etcd takes
 //! little longer for a transaction that compares a hundred keys than for one that compares two. So
-//! what is asked within a moment goes out as one transaction; only if its answer is not that
-//! nothing has changed does each waiter ask by itself.
+//! checks made within a moment are sent as one transaction; each waiter asks alone only if the
+//! answer is not that nothing has changed.
 
 use super::layout;
 use super::shared::{BACKGROUND, Shared};
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The time for which questions are gathered.
+/// How long checks are collected.
 const MOMENT: Duration = Duration::from_millis(50);
-/// A waiter that asks more often than for this lease does not wait for others.
+/// A waiter with a lease below this does not wait for others.
 const LONG: Duration = Duration::from_secs(1);
-/// The number of comparisons in a transaction. A server takes 128, unless it is told otherwise.
+/// The most comparisons in a transaction. A server's default limit is 128.
 const MOST: usize = 100;
 
-/// The questions that are being gathered.
+/// The checks that are being collected.
 #[derive(Debug, Default)]
 pub(super) struct Questions(Mutex<Option<Batch>>);
 
@@ -31,13 +31,13 @@ pub(super) struct Questions(Mutex<Option<Batch>>);
 struct Batch {
     txn: Txn,
     limit: Duration,
-    /// Told the revision at which nothing had changed; dropped if that is not known.
+    /// Sends the revision at which nothing had changed; dropped if that is unknown.
     unchanged: watch::Sender<Option<i64>>,
 }
 
 impl Shared {
-    /// Whether nothing has changed for a waiter. Not known if it is unsure, if news come, or if
-    /// another's line has changed: then it is to ask by itself.
+    /// Whether nothing has changed for a waiter. Unknown if the waiter is unsure, if news come, or
+    /// if another waiter's line has changed: then it must ask alone.
     pub(super) async fn is_unchanged(
         self: &Arc<Self>,
         record: &Record,
@@ -66,7 +66,8 @@ impl Shared {
         revision.is_some()
     }
 
-    /// The revision at which all of this was so, if it was, together with what others ask.
+    /// The revision at which all of these comparisons held, if they did, together with those of
+    /// others.
     async fn ask_together(
         self: &Arc<Self>,
         own: &[u8],
@@ -90,8 +91,8 @@ impl Shared {
         unchanged.wait_for(Option::is_some).await.ok().and_then(|revision| *revision)
     }
 
-    /// Asks what has been gathered in a moment. If that was asked already, the next questions go
-    /// out a little sooner than they might.
+    /// Sends the checks collected in a moment. If they were sent already, the next ones go out a
+    /// little earlier than they might.
     async fn ask_soon(self: Arc<Self>) {
         clock::pause(MOMENT).await;
         let gathered = self.questions.0.lock().take();
@@ -113,8 +114,8 @@ impl Shared {
 
 impl Batch {
     fn new(own: &[u8], limit: Duration) -> Self {
-        // It reads a key, since a member answers comparisons alone by what it has itself, which may
-        // be old.
+        // It reads a key, because a member answers comparisons alone from its local state, which
+        // may be stale.
         let success = vec![layout::look(layout::one(own))];
         let txn = Txn { success, ..Txn::default() };
         Batch { txn, limit, unchanged: watch::Sender::new(None) }

@@ -1,18 +1,18 @@
-//! Leaving and entering in one transaction: one task of this process lets go, the next one stands
-//! in the line, and etcd writes once for both.
+//! Transfer: leaving and entering in one transaction. One task of this process releases the lock,
+//! the next one enters the line, and etcd writes once for both.
 //!
 //! A release of a lock of capacity 1 is registered here before the server is asked. The local queue
-//! then lets the next task through, which finds the release, adds its own request to it, and takes
-//! its answer from that one. A task that comes when the release is under way waits until it is
-//! over, because asking in between would mostly find the lock still held. A release does not wait
-//! for another task: it yields once, so that a task that can run does, and is sent.
+//! then lets the next task through, which finds the release, adds its own request to it, and shares
+//! its answer. A task that comes while the release is in progress waits until it is over, because a
+//! request in between would mostly find the lock still held. A release does not wait for another
+//! task: it yields once, so that a ready task can run, and is then sent.
 //!
-//! In the line nothing is different: the one key goes and the other comes at the end of the line,
-//! at the same revision, behind all waiters.
+//! The line looks as it would otherwise: one key goes, and the other is added at the end of the
+//! line at the same revision, behind all waiters.
 //!
-//! The transaction is carried out only while the key that it deletes is the one that was held. So
-//! when that is gone, a request that is still on its way somewhere does nothing any more, for
-//! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
+//! The transaction applies only while the key that it deletes is the one that was held. So once
+//! that is gone, a request that is still in transit does nothing any more, for either. If the
+//! transaction does not apply, both go on alone; if its outcome is unknown, both do the same, each
 //! as after a lost answer of its own.
 
 use super::acquire::Attempt;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// Departures under way, by what begins the keys of their line.
+/// Departures in progress, by the prefix of their line's keys.
 #[derive(Debug, Default)]
 pub(super) struct Departures(Mutex<HashMap<Vec<u8>, Entry>>);
 
@@ -41,26 +41,26 @@ struct Entry {
     over: watch::Receiver<()>,
 }
 
-/// The entry that goes along with a departure.
+/// The entry that joins a departure.
 #[derive(Debug)]
 enum Company {
     Nobody,
     One(Companion),
-    /// It has set out.
+    /// The departure has been sent.
     TooLate,
 }
 
-/// What a ticket that enters gives to the one that leaves.
+/// The request of an entering ticket, handed to the leaving one.
 #[derive(Debug)]
 pub(super) struct Companion {
-    /// How it would enter by itself.
+    /// Its own transaction for entering alone.
     entry: Txn,
     flight: Arc<Flight>,
-    /// `None` if it is to go alone, and nothing was written. Dropped if the outcome is not known.
+    /// `None` if it must enter alone, and nothing was written. Dropped if the outcome is unknown.
     reply: oneshot::Sender<Option<Found>>,
 }
 
-/// A departure under way. It is over when this is dropped.
+/// A departure in progress. It is over when this is dropped.
 pub(super) struct Departure<'a> {
     departures: &'a Departures,
     prefix: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Departure<'a> {
 }
 
 impl Departures {
-    /// Begins a departure from the line of this prefix.
+    /// Begins a departure from the line with this prefix.
     pub(super) fn open(&self, prefix: &[u8]) -> Departure<'_> {
         let (over, told) = watch::channel(());
         let entry = Entry { company: Company::Nobody, over: told };
@@ -77,7 +77,7 @@ impl Departures {
         Departure { departures: self, prefix: prefix.to_vec(), over }
     }
 
-    /// Goes along with a departure, if there is one and it has room; and what tells when it is
+    /// Joins a departure, if there is one with room. Also returns a receiver that tells when it is
     /// over.
     fn join(
         &self,
@@ -97,7 +97,7 @@ impl Departures {
 
 impl Departure<'_> {
     /// Lets other tasks run once, then closes the departure. Returns the entry that joined it, if
-    /// one did.
+    /// any.
     pub(super) async fn company(&self) -> Option<Companion> {
         tokio::task::yield_now().await;
         let mut map = self.departures.0.lock();
@@ -125,7 +125,7 @@ impl Drop for Departure<'_> {
 
 impl Attempt<'_> {
     /// Enters along with a departure of this process from the same line, or waits until that is
-    /// over. `None` if the ticket is to enter by itself.
+    /// over. `None` if the ticket must enter alone.
     pub(super) async fn along(&self, offer: Option<&Txn>) -> Option<Found> {
         let Attempt { store, request, record, .. } = *self;
         let prefix = &record.base.prefix;
@@ -153,7 +153,8 @@ impl Attempt<'_> {
 }
 
 impl Shared {
-    /// Deletes the key that was created then, and writes the companion's key with the same request.
+    /// Deletes the key that was created at this revision, and writes the companion's key in the
+    /// same request.
     pub(super) async fn leave_with(
         &self,
         companion: Companion,
@@ -176,7 +177,7 @@ impl Shared {
             }
             Ok(found) => found.repeated,
             Err(error) if error.retryable() => return Err(error),
-            // Refused, perhaps for the newcomer's sake.
+            // Refused, perhaps because of the newcomer.
             Err(_) => false,
         };
         drop(flight);

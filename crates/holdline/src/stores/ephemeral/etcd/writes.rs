@@ -1,10 +1,10 @@
-//! Writes of keys whose outcome is not known yet, and those that may arrive late.
+//! Writes of keys with an unknown outcome, and those that may arrive late.
 //!
-//! An acquisition may be dropped at any moment, also while its request is on the way. The answer is
-//! awaited all the same, in the background: once it is here nothing can come any more, so that the
-//! key can be deleted for good. Only a request that is never answered leaves a doubt behind (a
-//! member that was stopped has it, say). Then the key is watched, and deleted if it comes, until
-//! the leases that the request named are gone.
+//! An acquisition may be dropped at any moment, even while its request is in transit. The answer is
+//! awaited all the same, in the background: once it is here nothing can arrive late, so the key can
+//! be deleted for good. Only a request that is never answered leaves a doubt behind (say, because a
+//! stopped member has it). Then the key is watched, and deleted if it is created, until the leases
+//! that the request named are gone.
 
 use super::layout;
 use super::session::Session;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// One write under way; shared by the caller and by whatever awaits its answers.
+/// One write in progress, shared by the caller and the task that awaits its answers.
 #[derive(Debug)]
 pub(super) struct Flight {
     record: Record,
-    /// The leases that it names.
+    /// The leases that the write names.
     sessions: Vec<Arc<Session>>,
-    /// Tries that went out and have no answer: they may still be carried out.
+    /// Attempts without an answer: they may still be carried out.
     lost: AtomicUsize,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Flight {
             place.entry.flights -= 1;
             if lost {
                 place.doubtful = true;
-                // What may come late does so only while its lease lives.
+                // A late write succeeds only while its lease lives.
                 place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease.id()));
                 self.sessions.iter().for_each(|session| session.taint());
             }
@@ -75,13 +75,13 @@ pub(super) struct Late(Mutex<VecDeque<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// The leases that it may come with.
+    /// The leases that a late write may name.
     leases: Vec<i64>,
-    /// Kept while it is to go on.
+    /// Dropped to stop the watch.
     _watching: Watching,
 }
 
-/// The number of keys that are watched at most.
+/// The most keys that are watched.
 const MOST: usize = 4096;
 
 impl Late {
@@ -93,7 +93,7 @@ impl Late {
         drop(oldest);
     }
 
-    /// What was to be put on a lease does not come any more once that is gone.
+    /// Writes on a lease cannot arrive any more once the lease is gone.
     pub(super) fn lease_ended(&self, lease: i64) {
         let mut entries = self.0.lock();
         entries.iter_mut().for_each(|entry| entry.leases.retain(|other| *other != lease));

@@ -1,8 +1,8 @@
-//! Entering: a node is made, and the line is looked at, in one go.
+//! Entering: creates a node and lists the line, at once.
 //!
-//! The client sends what is asked in the order in which it is asked, without waiting for answers,
-//! and a session's requests are carried out in that order: a list that is asked for right behind
-//! the creation of a node has that node in it.
+//! The client sends requests in order, without waiting for replies, and the server carries out a
+//! session's requests in that order: a list requested right after the creation of a node includes
+//! that node.
 
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
@@ -16,7 +16,7 @@ use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
 use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
 
-/// The number of tries, when others come in between or the connection breaks.
+/// The number of attempts if other clients come in between or the connection breaks.
 const TRIES: usize = 5;
 
 pub(super) type Attempt<'a> = backend::Attempt<'a, Shared>;
@@ -27,7 +27,7 @@ impl Acquire<NodeEntry> for Shared {
         loop {
             tries += 1;
             let Some(record) = self.record(request).await? else {
-                // What was sent for it before is being removed: it needs a new ticket.
+                // Its earlier requests are being undone: it needs a new ticket.
                 return match request.how {
                     Enter::Try => Err(self.error(ZkError::ConnectionLoss)),
                     Enter::Queue | Enter::Keep(_) => Ok(Joined::Not(Standing::Lost)),
@@ -56,9 +56,9 @@ impl Acquire<NodeEntry> for Shared {
 }
 
 impl Shared {
-    /// The record of a ticket that has no place yet. None if the ticket was given up: a node that
-    /// was made for it may be there, or come yet, and is removed by its id. So what asks by the
-    /// same id again would get a second node, or lose its only one.
+    /// The record of a ticket that has no place yet. `None` if the ticket was given up: a node may
+    /// have been created for it, or may yet be, and is removed by its id. So a new request with the
+    /// same id would create a second node, or lose its only one.
     async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Record>> {
         let Request { ticket, began, .. } = *request;
         let due = began.after(ticket.wait_lease.max(ticket.lease));
@@ -84,7 +84,7 @@ impl Shared {
         let record = TicketRecord::of(request.line, parent, ticket, request.note, session, due);
         record.place().permit = Some(permit);
         let record = Arc::new(record);
-        // Its record may be forgotten while its node is on the way.
+        // Its record may be forgotten while its node is in transit.
         self.table.entered.remove(ticket.id);
         self.table.insert(&record);
         Ok(Some(record))
@@ -92,7 +92,7 @@ impl Shared {
 }
 
 impl Attempt<'_> {
-    /// Makes the node and lists the line, in one round trip.
+    /// Creates the node and lists the line, in one round trip.
     async fn queue(&self) -> Result<()> {
         let Attempt { store, request, record, .. } = *self;
         let over = clock::now().after(request.limit);
@@ -111,7 +111,7 @@ impl Attempt<'_> {
                     return self.look_ahead().await;
                 }
                 Some(Err(ZkError::NoNode)) => self.make_parents().await?,
-                // Made or not: to be found out, once the client has another connection.
+                // Whether it was created is found out once the client has another connection.
                 Some(Err(error)) if errors::is_cut(&error) => {}
                 Some(Err(error)) => return Err(store.failure(&record.base.session, error)),
             }
@@ -119,7 +119,7 @@ impl Attempt<'_> {
         Err(store.error(ZkError::ConnectionLoss))
     }
 
-    /// Makes the node, and lists the line, together.
+    /// Creates the node and lists the line, together.
     async fn create(&self) -> Result<(Member, Vec<String>), ZkError> {
         let Attempt { store, request, record, .. } = *self;
         let (client, ticket) = (&record.base.session.client, request.ticket);
@@ -142,11 +142,11 @@ impl Attempt<'_> {
         let member = child.and_then(Member::read).ok_or(ZkError::Garbled)?;
         record.born(&member, stat.czxid);
         doubt.settle();
-        // That the list did not come is no reason to make another node.
+        // A missing list is no reason to create another node.
         Ok((member, listed.unwrap_or_default()))
     }
 
-    /// The numbers of a line may be used up.
+    /// Checks whether the numbers of a line are used up.
     async fn check_number(&self, member: &Member) -> Result<()> {
         if member.is_exhausted() {
             self.take_back().await?;
@@ -170,8 +170,8 @@ impl Attempt<'_> {
         Error::new(ErrorKind::Corrupt, message)
     }
 
-    /// Makes the node that a line stands under, as a container: the servers remove it by and by
-    /// when it is empty.
+    /// Creates the node for a line, as a container: the servers remove it some time after it is
+    /// empty.
     async fn make_parents(&self) -> Result<()> {
         let Attempt { store, request, record, .. } = *self;
         let (client, root) = (&record.base.session.client, &store.address.root);
@@ -189,8 +189,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Enters at once or not at all. The line is listed first, so that nothing is written unless
-    /// the ticket would be admitted; if another comes in between, the node is deleted again.
+    /// Enters at once or not at all. Lists the line first, so that nothing is written unless the
+    /// ticket would be admitted; if another ticket comes in between, deletes the node again.
     async fn try_now(&self) -> Result<bool> {
         if !self.record.place().doubtful {
             let free = self.has_room().await;

@@ -1,10 +1,10 @@
-//! What a `zookeeper:` URL says.
+//! The address in a `zookeeper:` URL.
 //!
 //! ```text
 //! zookeeper|zks://[user:password@]host[:port][,host[:port]...][/chroot][?option=value&...]
 //! ```
 //!
-//! The password is kept in a type that does not show it.
+//! The password has a type that does not show it.
 
 use super::dialect::Dialect;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,28 +15,28 @@ use holdline_zookeeper_client::{Config, Login};
 use std::fmt;
 use std::time::Duration;
 
-/// The address of a store: its servers, and where in them it keeps its nodes.
+/// The address of a store: its servers, and the root of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) servers: Servers,
-    /// The node below which everything is: empty, or a path that begins with a slash.
+    /// The path of the root node: empty, or beginning with a slash.
     pub(super) root: String,
     pub(super) login: Login,
-    /// Whether our nodes are for our user alone.
+    /// Whether only our user may access our nodes.
     pub(super) private: bool,
     pub(super) dialect: Dialect,
     /// Whether to wait behind nodes of a dialect whose clients do not see ours.
     pub(super) mixed: bool,
-    /// The session that is asked for.
+    /// The requested session timeout.
     pub(super) session: Duration,
 }
 
-/// Long enough for locks of ten seconds, which is what they have unless told otherwise.
+/// Long enough for locks with the default lease of ten seconds.
 const SESSION: Duration = Duration::from_secs(15);
 const SESSIONS: std::ops::RangeInclusive<u64> = 2..=3600;
 
 impl Address {
-    /// Reads what follows the colon of a URL of this scheme.
+    /// Parses the part of a URL after this scheme and the colon.
     pub(super) fn read(scheme: &str, rest: &str) -> Result<Address> {
         let Parts { servers, path, options } = Servers::read(rest, 2181, scheme == "zks", invalid)?;
         let mut address = Address {
@@ -54,11 +54,11 @@ impl Address {
         Ok(address)
     }
 
-    /// What a session needs to know of it.
+    /// The configuration of a session.
     ///
     /// # Errors
     ///
-    /// If TLS is asked for, and its certificates or the hosts cannot be used for it.
+    /// An error means that TLS is requested, and its certificates or the hosts are unusable for it.
     pub(super) fn config(&self) -> Result<Config> {
         let feature = ("zookeeper-tls", cfg!(feature = "zookeeper-tls"));
         Ok(Config {
@@ -121,7 +121,7 @@ fn root(path: &str) -> Result<String> {
     Ok(format!("/{path}"))
 }
 
-/// The error for a URL. The URL is not shown: it may hold a password.
+/// The error for a URL, which is not shown because it may contain a password.
 fn invalid(why: &str) -> Error {
     let form = "write zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/PATH";
     Error::new(ErrorKind::Invalid, format!("the ZooKeeper URL {why}; {form}"))

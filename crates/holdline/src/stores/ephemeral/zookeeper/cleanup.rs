@@ -1,13 +1,13 @@
-//! Cleaning up after acquisitions that came to nothing, with bounded work.
+//! Cleanup after failed acquisitions, with bounded work.
 //!
-//! An acquisition that is given up while its request is under way may have made a node. To find out
-//! the line has to be listed, and for many such places of one line *one* list answers: a caller
-//! that comes while a list is under way waits for the next one, which is asked for after its own
+//! An acquisition that is dropped while its request is in transit may have created a node. To find
+//! out, the line must be listed, and *one* list answers for many such places of a line: a caller
+//! that comes while a list is in progress waits for the next one, which is requested after its own
 //! request, and so shows the outcome. At most [`LISTS`] lines are listed at once.
 //!
 //! The number of places in doubt is bounded as well: each acquisition has one of [`ENTERING`]
-//! permits from before its first request until it is known what became of that. When there are
-//! that many, further acquisitions wait, and have sent nothing if they are given up.
+//! permits from before its first request until the outcome is known. When all permits are taken,
+//! further acquisitions wait, and have sent nothing if they are dropped.
 
 use super::errors::ZkError;
 use super::layout::Member;
@@ -22,21 +22,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
-/// The number of lines that are listed at once for cleaning up.
+/// The most lines that are listed at once for cleanup.
 const LISTS: usize = 8;
 
 /// The nodes of one line that carry a ticket.
 type Found = HashMap<TicketId, Vec<String>>;
 type Waiting = oneshot::Sender<Result<Arc<Found>, ZkError>>;
 
-/// What bounds the work of a store, and what is shared in it.
+/// The cleanup state of a store: its limits, and the lists that callers share.
 #[derive(Debug)]
 pub(super) struct Cleanup {
     lists: Semaphore,
-    /// One held lock is looked after at a time.
+    /// Limits the patrol to one held lock at a time.
     pub(super) patrols: Semaphore,
-    /// The callers that wait for the next list of a line, by the line's node. Each line has a
-    /// task.
+    /// The callers that wait for the next list of a line, by the line's node. Each line has a task.
     waiting: Mutex<HashMap<String, Vec<Waiting>>>,
 }
 
@@ -51,8 +50,8 @@ impl Default for Cleanup {
 }
 
 impl Cleanup {
-    /// The callers that wait for the next list of a line. `None` if there are none: then the task
-    /// ends.
+    /// Takes the callers that wait for the next list of a line. `None` if there are none, which
+    /// ends the task.
     fn next(&self, parent: &str) -> Option<Vec<Waiting>> {
         let mut all = self.waiting.lock();
         let waiting = all.get_mut(parent)?;
@@ -66,7 +65,7 @@ impl Cleanup {
 }
 
 impl Shared {
-    /// The nodes of a line that carry a ticket, as they are after all that was sent before.
+    /// The nodes of a line that carry a ticket, after everything sent before.
     pub(super) async fn listed(
         self: &Arc<Self>,
         parent: &str,
@@ -94,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Removes all nodes of a line that carry a ticket. Returns whether there was one.
+    /// Removes all nodes of a line that carry a ticket. Returns whether there were any.
     pub(super) async fn remove_listed(
         self: &Arc<Self>,
         parent: &str,
@@ -123,7 +122,7 @@ impl Shared {
     }
 }
 
-/// Lists a line for its waiting callers, until there are none.
+/// Lists a line for its waiting callers until there are none.
 async fn list(shared: Weak<Shared>, parent: String) {
     while let Some(shared) = shared.upgrade() {
         let Ok(_turn) = shared.cleanup.lists.acquire().await else { return };

@@ -1,40 +1,40 @@
-//! The dialects of node names: the one that our nodes follow, and those that are read.
+//! The dialects of node names: the one that our nodes use, and those that are read.
 //!
-//! Each client library takes those nodes for places whose names it understands. Curator wants the
-//! number right behind `lock-`, kazoo right behind `__lock__`: no name can please both, so a store
-//! has a dialect. All dialects are *read*, since to wait for a node needlessly is safe, and to
-//! overlook one is not.
+//! Each client library treats those nodes as places whose names it understands. Curator expects the
+//! number right after `lock-`, kazoo right after `__lock__`: no name satisfies both, so a store has
+//! a dialect. All dialects are *read*, since waiting for a node needlessly is safe, and overlooking
+//! one is not.
 
 use crate::store::{Ticket, TicketId};
 
 /// How our own nodes are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// As Curator does: `_c_UUID-lock-NNNNNNNNNN`.
+    /// Like Curator's: `_c_UUID-lock-NNNNNNNNNN`.
     Curator,
-    /// As kazoo does: `HEX__lock__NNNNNNNNNN`.
+    /// Like kazoo's: `HEX__lock__NNNNNNNNNN`.
     Kazoo,
 }
 
-/// The capacity of read-write locks, whose writers take all of it.
+/// The capacity of read-write locks, all of which a writer takes.
 pub(super) const READERS: u32 = 1 << 30;
 
-/// Whose node it is, by its name.
+/// The family of clients that a node belongs to, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// Curator's, or that of a client that writes as it does: these see every child.
+    /// Curator, or a client that names nodes like it: these see every child.
     Curator,
     Kazoo,
-    /// `lock-NNNNNNNNNN`, as the Node.js package zk-lock writes it: it sees only its own.
+    /// The Node.js package zk-lock, with `lock-NNNNNNNNNN`: it sees only its own nodes.
     Bare,
-    /// `x-SESSION-NNNNNNNNNN`, the recipe that comes with ZooKeeper: it sees every child.
+    /// The recipe that comes with ZooKeeper, with `x-SESSION-NNNNNNNNNN`: it sees every child.
     Recipe,
-    /// `n-NNNNNNNNNN` or `n_NNNNNNNNNN`, elections after ZooKeeper's own recipe for these.
+    /// Elections after ZooKeeper's own recipe, with `n-NNNNNNNNNN` or `n_NNNNNNNNNN`.
     Election,
 }
 
 impl Family {
-    /// What it is, for messages.
+    /// The family's name, for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Family::Curator => "Curator",
@@ -47,7 +47,7 @@ impl Family {
 }
 
 impl Dialect {
-    /// What the name of a ticket's node begins with; the server adds the number.
+    /// The name of a ticket's node without the number, which the server adds.
     pub(super) fn stem(self, ticket: &Ticket, elects: bool) -> String {
         let Ticket { id: TicketId(id), weight, capacity, .. } = *ticket;
         let share = format!("-{weight}of{capacity}");
@@ -63,7 +63,7 @@ impl Dialect {
         }
     }
 
-    /// Whether the owner of a node of that family sees nodes of this dialect.
+    /// Whether the owner of a node of this family sees nodes of this dialect.
     pub(super) fn is_seen_by(self, family: Family) -> bool {
         match self {
             Dialect::Curator => matches!(family, Family::Curator | Family::Recipe),
@@ -79,14 +79,14 @@ impl Dialect {
     }
 }
 
-/// What a name tells but for its number and its id.
+/// The parsed name of a node, without its number and its id.
 pub(super) struct Stem {
     pub(super) family: Family,
-    /// Its weight and the line's capacity; if not known it takes everything.
+    /// Its weight and the line's capacity; if unknown, it takes everything.
     pub(super) weights: Option<(u32, u32)>,
 }
 
-/// Reads the part of a name before the number. `None` if it is not known to be a place.
+/// Parses the part of a name before the number. `None` if it is not known to be a place.
 pub(super) fn read(stem: &str) -> Option<Stem> {
     let mark = |mark: &str, family, weights: Option<(u32, u32)>| {
         let rest = stem.strip_suffix(mark)?;
@@ -110,14 +110,14 @@ pub(super) fn read(stem: &str) -> Option<Stem> {
         .or_else(|| is_recipe(stem).then_some(Stem { family: Family::Recipe, weights: None }))
 }
 
-/// `x-SESSION-`, the session in whatever base.
+/// Whether this is `x-SESSION-`, the session in any base.
 fn is_recipe(stem: &str) -> bool {
     let session = stem.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-'));
     let digits = session.map(|session| session.strip_prefix('-').unwrap_or(session));
     digits.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The share of the capacity, as we write it behind the id.
+/// The share of the capacity, as our names have it after the id.
 fn share(rest: &str) -> Option<(u32, u32)> {
     let (_, share) = guid(rest)?;
     let (weight, capacity) = share.trim_matches('-').split_once("of")?;
@@ -125,14 +125,14 @@ fn share(rest: &str) -> Option<(u32, u32)> {
     (share.0 > 0 && share.0 <= share.1).then_some(share)
 }
 
-/// The id at the beginning of a name, and what follows it.
+/// The id at the beginning of a name, and the rest.
 pub(super) fn guid(name: &str) -> Option<(TicketId, &str)> {
     let name = name.strip_prefix("_c_").unwrap_or(name);
     let dash = |at| name.as_bytes().get(at) == Some(&b'-');
     let is_uuid = dash(8) && dash(13) && dash(18) && dash(23);
     let (id, rest) = name.split_at_checked(if is_uuid { 36 } else { 32 })?;
     let (mut number, mut digits) = (0, 0);
-    // By the byte: a line may have thousands of names, and all are read at every look.
+    // Byte by byte: a line may have thousands of names, and every look reads them all.
     for byte in id.as_bytes() {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',

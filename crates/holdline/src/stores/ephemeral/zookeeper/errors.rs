@@ -1,13 +1,13 @@
-//! What ZooKeeper's errors mean for us.
+//! The meaning of ZooKeeper's errors.
 
 use super::address::Address;
 use crate::error::{Error, ErrorKind};
 pub(super) use holdline_zookeeper_client::Error as ZkError;
 
-/// Whether the connection broke, so that it is not known whether the request was carried out. The
-/// next connection is made by itself.
+/// Whether the connection broke, so that the request's outcome is unknown. The client reconnects by
+/// itself.
 pub(super) fn is_cut(error: &ZkError) -> bool {
-    // A server that fails inside, as one that is just going down, calls that a marshalling error.
+    // A server that fails internally, as when it is shutting down, reports a marshalling error.
     matches!(
         error,
         ZkError::ConnectionLoss
@@ -18,7 +18,7 @@ pub(super) fn is_cut(error: &ZkError) -> bool {
     )
 }
 
-/// The answer about a node: `None` if that is not there.
+/// Converts a reply about a node to `None` if the node does not exist.
 pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match answer {
         Err(ZkError::NoNode) => Ok(None),
@@ -26,14 +26,14 @@ pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkErr
     }
 }
 
-/// The error for the caller. What the client says is kept as its cause: it contains no secrets.
+/// The error for the caller. The client's error is its cause, and contains no secrets.
 pub(super) fn error(address: &Address, error: ZkError) -> Error {
     let (kind, message) = match &error {
         ZkError::AuthFailed => {
             (ErrorKind::Denied, format!("{address} refuses the user or the password"))
         }
         ZkError::NoAuth | ZkError::InvalidAcl => {
-            let message = format!("{address} refuses us; check the user and the nodes' ACLs");
+            let message = format!("{address} denies access; check the user and the nodes' ACLs");
             (ErrorKind::Denied, message)
         }
         ZkError::QuotaExceeded => {
@@ -47,9 +47,11 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Corrupt, message)
         }
         ZkError::Garbled => {
-            (ErrorKind::Unavailable, format!("an answer of {address} makes no sense"))
+            (ErrorKind::Unavailable, format!("{address} gave an answer that makes no sense"))
         }
-        ZkError::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
+        ZkError::BadArguments => {
+            (ErrorKind::Corrupt, format!("{address} did not understand a request"))
+        }
         ZkError::Stranger(..) => (ErrorKind::Invalid, format!("{address} cannot be used: {error}")),
         ZkError::Busy => {
             let message = format!(

@@ -1,8 +1,8 @@
-//! Notes about places that were removed by force: in the data of the line's own node.
+//! Notes about places that were removed by force, in the data of the line's own node.
 //!
-//! They are written in the same transaction that removes the place. The node is a container, so the
-//! servers remove it, with its notes, some time (a minute at most) after the line has become empty.
-//! Neither Curator's locks nor kazoo's read its data. Data that are not ours are left alone, and so
+//! They are written in the transaction that removes the place. The node is a container, so the
+//! servers remove it, with its notes, some time (at most a minute) after the line has become empty.
+//! Neither Curator's locks nor kazoo's read its data. Data that is not ours is left alone, and so
 //! are nodes that we may not write.
 
 use super::errors::ZkError;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The number of times that another client may write in between.
+/// The number of attempts while other clients write in between.
 const TRIES: usize = 5;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ struct Entry<'a> {
     note: Cow<'a, str>,
 }
 
-/// Reads the data of a line's node, oldest first. `None` if they are not ours.
+/// Parses the data of a line's node, oldest entry first. `None` if the data is not ours.
 fn entries(data: &[u8]) -> Option<Vec<Entry<'_>>> {
     if data.is_empty() {
         return Some(Vec::new());
@@ -43,7 +43,7 @@ fn entries(data: &[u8]) -> Option<Vec<Entry<'_>>> {
     serde_json::from_str::<Data<'_>>(text).ok().map(|data| data.evictions)
 }
 
-/// What the data tell.
+/// The evictions in the data.
 pub(super) fn read(data: &[u8]) -> Vec<Eviction> {
     let entries = entries(data).unwrap_or_default().into_iter();
     let read = entries.filter_map(|entry| {
@@ -52,8 +52,8 @@ pub(super) fn read(data: &[u8]) -> Vec<Eviction> {
     read.collect()
 }
 
-/// The data with one more, and without the oldest if they are too many. `None` if they are not
-/// ours.
+/// The data with one more entry, and without the oldest ones if there are too many. `None` if the
+/// data is not ours.
 fn add(data: &[u8], id: TicketId, note: &str) -> Option<Vec<u8>> {
     let mut evictions = entries(data)?;
     evictions.push(Entry { id: id.to_string().into(), note: note.into() });
@@ -69,8 +69,8 @@ impl Shared {
         asked.map(|(data, _)| read(&data)).unwrap_or_default()
     }
 
-    /// Deletes the node of a place with a note of that, in one transaction; without a note if there
-    /// is no way to leave one. Returns whether it was there.
+    /// Deletes the node of a place and leaves a note, in one transaction; without a note if none
+    /// can be left. Returns whether the node existed.
     pub(super) async fn delete_noted(
         &self,
         session: &Session,
@@ -82,7 +82,7 @@ impl Shared {
         for tries in 0..TRIES {
             let asked = self.ask(session, LIMIT, || client.get_data(parent)).await;
             let Ok((data, stat)) = asked else { break };
-            // It was done, and the answer was lost.
+            // It was carried out, and the reply was lost.
             let noted = |gone: &Eviction| gone.id == id && &*gone.note == note;
             if tries > 0 && read(&data).iter().any(noted) {
                 return Ok(true);
@@ -91,7 +91,7 @@ impl Shared {
             let write = || client.delete_and_set(path, parent, &data, stat.version);
             match self.ask(session, LIMIT, write).await {
                 Ok(Ok(())) => return Ok(true),
-                // Another eviction came first; or this one was done, and the answer was lost.
+                // Another eviction came first, or this one was carried out and the reply was lost.
                 Ok(Err(ZkError::BadVersion)) => {}
                 Ok(Err(ZkError::NoNode)) if tries == 0 => {}
                 _ => break,

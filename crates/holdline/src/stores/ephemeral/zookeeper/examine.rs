@@ -1,5 +1,5 @@
-//! Looking at the servers of an ensemble: what the guide warns of. They are asked by the words of
-//! four letters that they allow (`srvr` unless told otherwise), and by a session.
+//! The examination of an ensemble's servers for the problems that the guide warns of. It uses the
+//! four-letter words that they allow (`srvr` by default), and a session.
 
 use super::address::Address;
 use crate::clock;
@@ -11,20 +11,20 @@ use holdline_zookeeper_client::{Past, Session, longest_lease};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How long one answer may take.
+/// The time limit of one reply.
 const LIMIT: Duration = Duration::from_millis(1500);
-/// The most that is read of one.
+/// The most bytes that are read of one reply.
 const LONGEST: u64 = 64 * 1024;
 
-/// What one server says.
+/// The replies of one server.
 struct Seen {
     srvr: String,
-    /// Empty if it is not allowed, as it is not unless told otherwise.
+    /// Empty if it is not allowed, which is the default.
     conf: String,
     mntr: String,
 }
 
-/// Looks at the servers that a URL of this scheme names, of which `rest` follows the colon.
+/// Examines the servers named in a URL of this scheme; `rest` follows the colon.
 pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(scheme, rest)?;
     address.config()?;
@@ -60,7 +60,7 @@ async fn ask(address: &Address, host: &str) -> std::io::Result<Seen> {
     Ok(Seen { srvr, conf: told(conf), mntr: told(mntr) })
 }
 
-/// The answer to a word of four letters.
+/// The reply to a four-letter word.
 async fn say(address: &Address, host: &str, word: &str) -> std::io::Result<String> {
     let tls = address.config().map_err(std::io::Error::other)?.tls;
     let talk = async {
@@ -79,18 +79,18 @@ fn is_refused(answer: &str) -> bool {
     answer.contains("is not executed because")
 }
 
-/// The value behind this name, in the forms `name: value`, `name=value` and `name<TAB>value`.
+/// The value of a name, in the forms `name: value`, `name=value` and `name<TAB>value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix([':', '=', '\t']);
     text.lines().find_map(value).map(str::trim)
 }
 
-/// The number of voting members in a server's configuration; 0 if it is not told.
+/// The number of voting members in a server's configuration; 0 if unknown.
 fn voters_in(conf: &str) -> usize {
     conf.lines().filter(|line| line.starts_with("server.") && !line.contains(":observer")).count()
 }
 
-/// Returns the server's mode, if it serves.
+/// Examines one server. Returns its mode, if it serves.
 fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     if is_refused(&seen.srvr) {
         let advice = "allow it (4lw.commands.whitelist=srvr, conf, mntr), so that servers can be \
@@ -103,7 +103,7 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     match mode.as_deref() {
         None => findings.warning(
             "mode",
-            "it does not serve: it has no leader, or is on its way up",
+            "it does not serve: it has no leader, or is still starting",
             "start the other members; see its log",
         ),
         Some("read-only") => {
@@ -126,7 +126,7 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     let waiting = field(&seen.srvr, "Outstanding").and_then(|it| it.parse().ok());
     if let Some(waiting @ 1000_u64..) = waiting {
         let found = format!("{waiting} requests wait in it");
-        findings.warning("load", found, "it gets more than it works off");
+        findings.warning("load", found, "it receives more requests than it can handle");
     }
     mode
 }
@@ -149,7 +149,7 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
     let all = voters.max(named);
     if alone > 0 && named > 1 {
         let advice = "name members of one ensemble: a lock in one is not seen in another";
-        return findings.problem("ensemble", "of several servers one stands alone", advice);
+        return findings.problem("ensemble", "one of several servers is standalone", advice);
     }
     if leaders > 1 {
         let advice = "name members of one ensemble: a lock in one is not seen in another";
@@ -162,7 +162,7 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
     findings.majority("ensemble", found, all, named, modes.len());
 }
 
-/// The session that the servers give, which bounds the leases.
+/// Examines the session timeout that the servers grant, which limits leases.
 async fn session(address: &Address, findings: &mut Findings) {
     let wanted = address.session;
     let Ok(config) = address.config() else { return };

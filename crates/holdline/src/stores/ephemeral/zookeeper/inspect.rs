@@ -1,4 +1,4 @@
-//! Looking at a line, and at which lines there are.
+//! Looking at a line, and listing the lines.
 
 use super::errors::{ZkError, if_there};
 use super::layout::{self, Member, NodeData};
@@ -15,10 +15,10 @@ use holdline_zookeeper_client::{Session, Stat};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The number of nodes that are listed at once.
+/// The number of nodes that are listed concurrently.
 const TOGETHER: usize = 64;
 
-/// One place, with all that can be known of it.
+/// One place, with everything that is known about it.
 pub(super) struct Seen {
     pub(super) member: Member,
     pub(super) id: TicketId,
@@ -28,7 +28,7 @@ pub(super) struct Seen {
 }
 
 impl Shared {
-    /// What a node holds, and its token. `None` if it is gone.
+    /// The data of a node, and its token. `None` if it is gone.
     pub(super) async fn told(
         &self,
         session: &Session,
@@ -87,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// Walks through the nodes below the one that the prefix leads to.
+    /// Walks the nodes below the one that the prefix leads to.
     pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Name>> {
         let session = self.session(LIMIT).await?;
         let root = &self.address.root;
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-/// Whether names that begin with this prefix may stand there or below.
+/// Whether this node, or one below it, may have a name with this prefix.
 fn leads(name: &str, prefix: &str) -> bool {
     name.starts_with(prefix) || prefix.starts_with(name)
 }

@@ -1,5 +1,5 @@
-//! How a line looks in ZooKeeper: children of one node, in the order of the numbers that the server
-//! puts behind their names, and the rule over them.
+//! The layout of a line in ZooKeeper: children of one node, in the order of the numbers that the
+//! server appends to their names, and the admission rule over them.
 
 use super::dialect::{self, Family};
 use crate::store::{Ticket, TicketId};
@@ -10,46 +10,46 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What Curator's users write into a node to ask its owner to let go.
+/// The data that Curator's users write into a node to ask its owner to let go.
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The numbers are those of the server's 32 bits: when they are used up the server goes on giving
-/// the last one, and no client can tell any more which node came first.
+/// The last usable number. The server's numbers have 32 bits: once they are used up, the server
+/// keeps giving the last one, and no client can tell which node came first.
 const LAST: i64 = 2_147_000_000;
-/// From here on a warning is logged.
+/// The number from which a warning is logged.
 pub(super) const MANY: i64 = 2_000_000_000;
 
-/// The data of a node of ours.
+/// The data of one of our nodes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Data<'a> {
     holdline: u8,
     weight: u32,
     capacity: u32,
-    /// Its fencing token, if that is not the transaction that made the node.
+    /// Its fencing token, if that is not the transaction that created the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<i64>,
-    /// How long it holds unless it is heard of, in milliseconds.
+    /// Its lease, in milliseconds.
     #[serde(default)]
     lease: u64,
     #[serde(borrow)]
     note: std::borrow::Cow<'a, str>,
 }
 
-/// One place in a line, by its name.
+/// One place in a line, parsed from its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// Its node's name, without the path.
+    /// The name of its node, without the path.
     pub(super) child: String,
     pub(super) seq: i64,
     pub(super) family: Family,
-    /// Not known for a lock that is only exclusive, and for others' nodes: then it takes all.
+    /// Unknown for an exclusive lock, and for others' nodes: then it takes everything.
     pub(super) weights: Option<(u32, u32)>,
-    /// The number is of the kind that does not run out.
+    /// Whether the number is of the kind that does not run out.
     long: bool,
 }
 
 impl Member {
-    /// Reads a child's name. `None` if it is not known to be a place.
+    /// Parses a child's name. `None` if it is not known to be a place.
     pub(super) fn read(child: &str) -> Option<Member> {
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, number) = child.split_at_checked(child.len() - digits)?;
@@ -69,22 +69,22 @@ impl Member {
         })
     }
 
-    /// Its globally unique id, which for ours is the ticket. Read only when asked for.
+    /// Its globally unique id, which for our nodes is the ticket. Parsed on demand.
     pub(super) fn id(&self) -> Option<TicketId> {
         dialect::guid(&self.child).map(|(id, _)| id)
     }
 
-    /// The capacity of its line, if it tells.
+    /// The capacity of its line, if its name tells.
     pub(super) fn capacity(&self) -> Option<u32> {
         self.weights.map(|(_, capacity)| capacity)
     }
 
-    /// How much it takes of so much.
+    /// Its share of this capacity.
     pub(super) fn weight(&self, capacity: u32) -> u32 {
         self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
     }
 
-    /// Whether numbers like this one say nothing any more about the order.
+    /// Whether the numbers are used up, so that they no longer tell the order.
     pub(super) fn is_exhausted(&self) -> bool {
         !self.long && !(0..LAST).contains(&self.seq)
     }
@@ -93,7 +93,7 @@ impl Member {
 /// The places among a node's children, front first.
 pub(super) fn members(children: &[String]) -> Vec<Member> {
     let mut members: Vec<_> = children.iter().filter_map(|child| Member::read(child)).collect();
-    // Of two with one number, which Curator's downgrade leaves for a moment, the writer is first.
+    // If two have the same number, as for a moment in Curator's downgrade, the writer is first.
     let weight = |member: &Member| std::cmp::Reverse(member.weight(u32::MAX));
     members.sort_unstable_by(|one, two| {
         let order = one.seq.cmp(&two.seq).then_with(|| weight(one).cmp(&weight(two)));
@@ -102,7 +102,7 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     members
 }
 
-/// Takes out those that carry the same id as a node and are not that node.
+/// Removes and returns the members with the same id as a node that are not that node.
 pub(super) fn take_doubles(members: &mut Vec<Member>, own: &str) -> Vec<Member> {
     let Some((_, rest)) = dialect::guid(own) else { return Vec::new() };
     let id = &own[..own.len() - rest.len()];
@@ -110,15 +110,15 @@ pub(super) fn take_doubles(members: &mut Vec<Member>, own: &str) -> Vec<Member> 
     members.extract_if(.., is_double).collect()
 }
 
-/// Those of `predecessors` that keep a ticket out, as few as may be, the nearest first: as long as
-/// all of them stay, nothing has changed for it. None if it is admitted.
+/// The blockers of a ticket among the members ahead: as few as possible, nearest first. While all
+/// of them stay, its standing is unchanged. None if it is admitted.
 pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
     let weights: Vec<u32> = ahead.iter().map(|member| member.weight(capacity)).collect();
     let blockers = rule::blockers(&weights, weight, capacity);
     blockers.into_iter().filter_map(|at| ahead.get(at).cloned()).collect()
 }
 
-/// What a node of ours holds.
+/// Encodes the data of one of our nodes.
 pub(super) fn data(ticket: &Ticket, token: Option<i64>, note: &str) -> Vec<u8> {
     let Ticket { weight, capacity, .. } = *ticket;
     let lease = u64::try_from(ticket.lease.as_millis()).unwrap_or(u64::MAX);
@@ -126,10 +126,10 @@ pub(super) fn data(ticket: &Ticket, token: Option<i64>, note: &str) -> Vec<u8> {
     serde_json::to_vec(&data).unwrap_or_default()
 }
 
-/// What a node's data tell.
+/// The parsed data of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeData {
-    /// Only of ours.
+    /// Known only for our nodes.
     pub(super) capacity: Option<u32>,
     pub(super) token: Option<i64>,
     pub(super) lease: Duration,
@@ -137,7 +137,7 @@ pub(super) struct NodeData {
 }
 
 impl NodeData {
-    /// Reads a node's data, of any client.
+    /// Parses the data of any client's node.
     pub(super) fn read(data: &[u8]) -> NodeData {
         let text = String::from_utf8_lossy(data);
         let ours = serde_json::from_str::<Data<'_>>(&text).ok();

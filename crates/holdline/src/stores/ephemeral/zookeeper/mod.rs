@@ -1,9 +1,9 @@
 //! `zookeeper:` locks in ZooKeeper (3.5 and later), shared with Apache Curator or with kazoo.
 //!
 //! One session per store, one ephemeral sequential node per ticket, in the order of the server's
-//! numbers; the transaction that makes the node is the fencing token. A lock is three requests in
-//! two round trips (create and list together, then delete), a failed try writes nothing, renewing
-//! costs nothing per lock.
+//! numbers; the transaction that creates the node is the fencing token. A lock is three requests in
+//! two round trips (create and list together, then delete), a failed try writes nothing, and
+//! renewing costs nothing per lock.
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
@@ -63,14 +63,14 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// The store at this URL, `zookeeper://HOST:PORT,HOST:PORT/PATH`, or `zks:` for TLS. Connects
-    /// when first used.
+    /// Creates a store for this URL, `zookeeper://HOST:PORT,HOST:PORT/PATH`, or `zks:` for TLS. It
+    /// connects on first use.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL or the certificates that it
-    /// names make no sense; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if TLS is
-    /// asked for in a build without it.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL or its certificates are
+    /// invalid; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if TLS is requested in a
+    /// build without it.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         Ok(ZooKeeper { shared: Shared::new(address::Address::read(scheme, rest)?)? })
@@ -83,7 +83,7 @@ serve_by_engine!(ZooKeeper, |shared| Capabilities {
     ..CAPABILITIES
 });
 
-/// Reads what follows the scheme.
+/// Opens the store for the part of a URL after the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(ZooKeeper::new(&format!("{scheme}:{rest}"))?))
 }

@@ -1,7 +1,7 @@
-//! Observers: when any node of a line, or below a path, changes.
+//! Observers: report changes of any node of a line, or below a path.
 //!
-//! A watch of this kind stays until its connection ends. It is set again on the next one, which
-//! counts as a change. Servers before 3.6 have none: there, observers poll.
+//! A watch of this kind lasts until its connection ends. It is set again on the next connection,
+//! which counts as a change. Servers before 3.6 have no such watches: observers then poll.
 
 use super::errors::ZkError;
 use super::path;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The pause before another session, or another watch, is tried.
+/// The pause before another session or watch is tried.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// An observer that listens on a store's session.
@@ -47,7 +47,7 @@ impl Shared {
         subscription.complete().keep(Watching(task.abort_handle()))
     }
 
-    /// The store for observers; `None` if the system does not give what it needs.
+    /// The store for observers; `None` if the system lacks the resources for it.
     fn observing(&self) -> Option<Arc<Shared>> {
         if let Some(shared) = self.observing.get() {
             return Some(Arc::clone(shared));
@@ -107,7 +107,7 @@ impl Observer {
                     }
                 }
             }
-            // Until there is another connection, nothing is told.
+            // Until there is another connection, nothing is reported.
             self.notifier.end();
             let serves = states.wait_for(|state| *state != State::Broken).await;
             if !serves.is_ok_and(|state| *state == State::Serving) {

@@ -1,11 +1,10 @@
-//! Nodes of our session that belong to no ticket of ours.
+//! Orphans: nodes of our session that belong to none of our tickets.
 //!
-//! There should be none: a node is made for a ticket that has a record, and the record is kept
-//! until the servers have confirmed that the node is gone. But an answer that was spoiled on the
-//! way, or a mistake of ours, would leave a node behind that keeps all others out for as long as
-//! this process lives. So the servers are asked from time to time which nodes our session has; it
-//! is one request to one server, whatever the number of lines. What was without a record twice
-//! goes.
+//! There should be none: a node is created for a ticket with a record, and the record is kept until
+//! the servers have confirmed that the node is gone. But a garbled reply, or a bug, could leave a
+//! node behind that blocks all others for as long as this process lives. So the servers are asked
+//! from time to time which nodes our session has, with one request to one server, whatever the
+//! number of lines. A node found twice without a record is removed.
 
 use super::errors::ZkError;
 use super::layout::Member;
@@ -21,40 +20,39 @@ use holdline_zookeeper_client::Session;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a look may take.
+/// The time limit of one check.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Before it is looked again at what seemed to be without a record: our server may have been
-/// behind, and have shown what we had just removed.
+/// The delay before nodes that seem to have no record are checked again: our server may have been
+/// behind, and have shown a node that we had just removed.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
-/// nodes that this takes longer.
+/// The interval of checks for orphans; longer if there are so many nodes that a check takes longer.
 const LOOK: Duration = Duration::from_secs(10);
 const LOOK_EACH: Duration = Duration::from_millis(2);
 
-/// When to look next whether the session has nodes of which nothing is known.
+/// When to check the session for orphans next.
 #[derive(Debug, Default)]
 pub(super) struct Looks(Mutex<Option<Time>>);
 
 impl Looks {
-    /// A session has begun.
+    /// Records that a session has begun.
     pub(super) fn begin(&self) {
         self.done(0);
     }
 
-    /// Whether to look now. None is due again until this one is done.
+    /// Whether a check is due now. None is due again until this one is done.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.0.lock().take_if(|due| *due <= now).is_some()
     }
 
-    /// That was done, and the session has so many nodes.
+    /// Records that a check is done, and how many nodes the session has.
     fn done(&self, nodes: usize) {
         let pause = LOOK.max(LOOK_EACH * u32::try_from(nodes).unwrap_or(u32::MAX));
         *self.0.lock() = Some(clock::now().after(pause));
     }
 }
 
-/// A node of which nothing is known.
+/// A node without a record.
 #[derive(PartialEq, Eq)]
 struct Orphan {
     parent: String,
@@ -63,7 +61,7 @@ struct Orphan {
 }
 
 impl Shared {
-    /// The nodes of a session of which nothing is known, and the number of all.
+    /// The orphans of a session, and the number of all its nodes.
     async fn orphans(&self, session: &Session) -> Result<(Vec<Orphan>, usize), ZkError> {
         let paths = self.ask(session, LIMIT, || session.client.list_ephemerals()).await?;
         let orphans = paths.iter().filter_map(|path| {
@@ -76,7 +74,7 @@ impl Shared {
         Ok((orphans.collect(), paths.len()))
     }
 
-    /// Sees to it that a node goes which belongs to no ticket.
+    /// Removes a node that belongs to no ticket.
     async fn remove_orphan(self: &Arc<Self>, session: &Arc<Session>, orphan: Orphan) {
         let Orphan { parent, child, id } = orphan;
         let path = format!("{parent}/{child}");
@@ -98,7 +96,7 @@ impl Shared {
     }
 }
 
-/// Looks for nodes of a session of which nothing is known, and removes them.
+/// Checks a session for orphans, and removes them.
 pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
     let Some(shared) = shared.upgrade() else { return };
     let work = async {
@@ -115,7 +113,7 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
     };
     match work.await {
         Ok(nodes) => shared.looks.done(nodes),
-        // Servers before 3.6: what they keep for us goes with the session.
+        // Servers before 3.6: our nodes there go with the session.
         Err(ZkError::Unimplemented) => {}
         Err(error) => {
             tracing::debug!(%error, "could not look for nodes without a ticket");

@@ -1,5 +1,6 @@
-//! Recipes of other clients that use a line's node in ways of their own. They would not see us, so
-//! a lock there would be held twice: it is refused, and its holder is warned if they come later.
+//! Other clients' recipes that use a line's node in their own ways. They would not see our places,
+//! so a lock there could be held twice. It is refused, and its holder is warned if such clients
+//! come later.
 
 use super::acquire::Attempt;
 use super::errors::{ZkError, if_there};
@@ -15,17 +16,17 @@ const CURATOR: &str =
     "a semaphore of Curator (InterProcessSemaphoreV2, InterProcessSemaphoreMutex)";
 const KAZOO: &str = "a semaphore of kazoo";
 
-/// How long a look of the patrol may take.
+/// The time limit of one patrol.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What kazoo's semaphores name their nodes.
+/// Whether this is a node name of kazoo's semaphores.
 fn is_bare(child: &str) -> bool {
     child.len() == 32 && child.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Shared {
-    /// The recipe of others that uses a line's node, if there is one. Asks only if a child looks
-    /// like that.
+    /// The other recipe that uses a line's node, if any. Asks the servers only if a child looks
+    /// like one.
     async fn recipe(
         &self,
         session: &Session,
@@ -49,7 +50,8 @@ impl Shared {
         {
             return Ok(Some(CURATOR));
         }
-        // On its way to its first lease. A lock of ours may be called so, too: the data tell.
+        // It may be about to get its first lease. A lock of ours may have this name, too: the data
+        // tells.
         if has("locks")
             && !has("leases")
             && let Some(locks) = list("locks").await?
@@ -70,7 +72,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// A member of the line that would not see us, if there is one and it is not to be waited for.
+    /// A member of the line that would not see us, if there is one and we may not wait for it.
     pub(super) fn blind<'a>(&self, members: &'a [Member]) -> Option<&'a Member> {
         let dialect = self.address.dialect;
         let blind = members.iter().find(|member| !dialect.is_seen_by(member.family));
@@ -116,7 +118,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Looks after one held lock.
+/// Patrols one held lock.
 pub(super) async fn patrol(shared: Weak<Shared>, record: Record) {
     let Some(shared) = shared.upgrade() else { return };
     if let Ok(_turn) = shared.cleanup.patrols.try_acquire()

@@ -1,20 +1,19 @@
-//! From a lock's name to the path of its node, and back.
+//! The mapping between a lock's name and the path of its node.
 //!
-//! A name is the path, as Curator's and kazoo's users write it: `team/report` stands in
-//! `/team/report`, below the root. What ZooKeeper does not take in a path, or what would be taken
-//! for a place, is written with a percent sign and two digits; a percent sign of the name
-//! itself only if two hexadecimal digits follow, which would be taken for that. So no two names
-//! ever meet, and a name like `100%` is its own path.
+//! The name is the path, as users of Curator and kazoo write it: `team/report` is at
+//! `/team/report`, below the root. A character that ZooKeeper does not accept in a path, or that
+//! would make the path look like a place, is written as a percent sign and two digits; a percent
+//! sign of the name is escaped only if two hexadecimal digits follow it. So no two names have the
+//! same path, and a name like `100%` is its own path.
 
 use super::layout::Member;
 use crate::names::Name;
 use std::fmt::Write;
 
-/// What stands for nothing between two slashes. It cannot come from anywhere else: no name has a
-/// NUL.
+/// The escape of the empty part between two slashes. It is unambiguous, because no name has a NUL.
 const NOTHING: &str = "%00";
 
-/// The path of the node in which a line stands.
+/// The path of a line's node.
 pub(super) fn of(root: &str, name: &Name) -> String {
     let mut path = root.to_owned();
     for (at, part) in name.as_str().split('/').enumerate() {
@@ -24,7 +23,7 @@ pub(super) fn of(root: &str, name: &Name) -> String {
     path
 }
 
-/// The name whose line stands there. None if no name leads there.
+/// The name of the line at this path. `None` if no name leads there.
 pub(super) fn name(root: &str, path: &str) -> Option<Name> {
     let parts = path.strip_prefix(root)?.strip_prefix('/')?.split('/');
     let parts =
@@ -51,20 +50,20 @@ fn escape(part: &str, first: bool) -> String {
         }
     }
     if Member::read(&escaped).is_some() {
-        // Ends in a digit, or it would be no place.
+        // It ends in a digit, or it would not look like a place.
         let last = escaped.pop().unwrap_or_default();
         let _ = write!(escaped, "%{:02X}", u32::from(last));
     }
     escaped
 }
 
-/// Whether this begins with what stands for another character.
+/// Whether this begins with an escape.
 fn escapes(text: &str) -> bool {
     matches!(text.as_bytes(), [b'%', high, low, ..]
         if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
-/// What a part of a path stands for.
+/// Decodes a part of a path.
 fn unescape(part: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
     while let [byte, after @ ..] = rest {
@@ -80,7 +79,7 @@ fn unescape(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What ZooKeeper refuses.
+/// Whether ZooKeeper refuses this character.
 fn is_bad(c: char) -> bool {
     matches!(c,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'

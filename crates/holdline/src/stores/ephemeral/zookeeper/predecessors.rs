@@ -1,4 +1,4 @@
-//! The nodes ahead of a ticket, by the children of the line's node.
+//! The nodes ahead of a ticket, from the children of the line's node.
 
 use super::acquire::Attempt;
 use super::errors::{self, ZkError, if_there};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Shared {
-    /// Asks what may be asked again and again, until there is an answer or the time is up.
+    /// Repeats an idempotent request until there is a reply or the time is up.
     pub(super) async fn ask<T, F>(
         &self,
         session: &Session,
@@ -28,7 +28,7 @@ impl Shared {
                 None => return Err(ZkError::Timeout),
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error)) if errors::is_cut(&error) && clock::now() < over => {
-                    // What is asked now waits for the client's next connection.
+                    // New requests wait for the client's next connection.
                     clock::pause(Duration::from_millis(5)).await;
                 }
                 Some(Err(error)) => {
@@ -39,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// The children of a line's node as they are now, and not only as our server has them.
+    /// The current children of a line's node, not only our server's possibly stale copy.
     pub(super) async fn children(
         &self,
         session: &Session,
@@ -58,8 +58,8 @@ impl Shared {
         if_there(self.ask(session, time, ask).await).map(Option::unwrap_or_default)
     }
 
-    /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
-    /// session. Any other node of this ticket is removed: it would be in our own way.
+    /// Looks for a node that may have been created for us: it has our ticket, and is on our
+    /// session. Removes any other node with this ticket, which would block us.
     pub(super) async fn find_own(
         self: &Arc<Self>,
         record: &TicketRecord,
@@ -69,7 +69,7 @@ impl Shared {
         let children = self.listed(&record.base.parent, record.id, time).await?;
         let mut members = layout::members(&children);
         {
-            // Where it is known to stand, if it is.
+            // At its known path, if there is one.
             let place = record.place();
             members.sort_by_key(|member| member.seq != place.entry.seq);
         }
@@ -98,7 +98,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Removes a node that carries a ticket which has another one.
+    /// Removes a node that has the same ticket as another one.
     pub(super) async fn remove_double(
         &self,
         record: &TicketRecord,
@@ -109,13 +109,13 @@ impl Shared {
         self.delete(&record.base.session, path, time).await.map(drop)
     }
 
-    /// Whether a node is in the ensemble, and not in our server's copy alone, where it would stay
-    /// for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
-    /// and 5010. Then it is removed.
+    /// Whether a node exists in the ensemble, and not only in our server's copy, where it would
+    /// stay for ever: a copy that was not corrected after an election, as in ZOOKEEPER-1549 and
+    /// 5010. If it does not exist, it is removed from the copy.
     ///
-    /// A node is made and deleted under the same path, in one transaction. Where it is there the
-    /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
-    /// has a node of that path after all loses it, and its watches there fire.
+    /// A node is created and deleted at the same path, in one transaction. If the node exists, the
+    /// transaction is refused. If not, nothing has changed afterwards, except that a copy which has
+    /// such a node after all loses it, and the copy's watches on it fire.
     pub(super) async fn is_there(
         &self,
         session: &Session,
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// The same for a node that keeps a ticket out.
+    /// The same for a node that blocks a ticket.
     pub(super) async fn prove(
         &self,
         session: &Session,
@@ -139,7 +139,7 @@ impl Shared {
     ) -> Result<bool, ZkError> {
         let there = self.is_there(session, time, path).await?;
         if !there {
-            // Or, which is unlikely, it went just now.
+            // Or, which is unlikely, it was deleted just now.
             tracing::warn!(path, "a place that only one server had is removed from there");
         }
         Ok(there)
@@ -147,7 +147,7 @@ impl Shared {
 }
 
 impl Attempt<'_> {
-    /// Whether a ticket that is not there would be admitted at once.
+    /// Whether a ticket without a place would be admitted at once.
     pub(super) async fn has_room(&self) -> Result<bool> {
         let Attempt { store, request, record, .. } = *self;
         let Base { session, parent } = &record.base;
@@ -160,7 +160,7 @@ impl Attempt<'_> {
         Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
     }
 
-    /// Asks for the nodes ahead of one that is there, and whether it is.
+    /// Reads the nodes ahead of an existing one, and whether it exists.
     pub(super) async fn look_ahead(&self) -> Result<()> {
         let Attempt { store, request, record, .. } = *self;
         let Base { session, parent } = &record.base;
@@ -170,14 +170,14 @@ impl Attempt<'_> {
         self.take(&children).await
     }
 
-    /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
+    /// Applies the children of the line. If the ticket cannot be in that line, deletes its node.
     pub(super) async fn take(&self, children: &[String]) -> Result<()> {
         let Attempt { store, request, record, .. } = *self;
         let (own, weight) = record.with(|place| (place.entry.child.clone(), place.weight));
         let mut members = layout::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
             if members.iter().any(|member| member.id() == Some(record.id)) {
-                // Under another name than we were told.
+                // Under another name than the server reported.
                 record.place().doubtful = true;
                 return Err(store.error(ZkError::Garbled));
             }
@@ -213,8 +213,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Checks that a ticket can stand in a line with these: of a dialect in which they see it, of
-    /// the same capacity, with numbers that tell the order.
+    /// Checks that a ticket can be in a line with these members: their dialects see it, the
+    /// capacity is the same, and the numbers tell the order.
     async fn check_line(&self, others: &[Member]) -> Result<()> {
         let Attempt { store, request, record, .. } = *self;
         if others.iter().any(Member::is_exhausted) {
@@ -236,7 +236,7 @@ impl Attempt<'_> {
         if record.capacity == 1 {
             return Ok(());
         }
-        // Ours and others' locks go by the same name: the data tell.
+        // Our locks and others' have the same names: the data tells them apart.
         let Some(lock) = others.iter().find(|member| member.weights.is_none()) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! Leaving, and removing others by force.
+//! Leaving, and removing other places by force.
 
 use super::errors::{ZkError, if_there};
 use super::inspect::Seen;
@@ -15,7 +15,7 @@ use holdline_zookeeper_client::Session;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what is not about a lock of ours may take.
+/// The time limit of requests that are not about a lock of ours.
 pub(super) const LIMIT: Duration = Duration::from_secs(4);
 
 impl Release<NodeEntry> for Shared {
@@ -26,7 +26,7 @@ impl Release<NodeEntry> for Shared {
             return Ok(false);
         }
         let doubtful = record.place().doubtful;
-        // A session that is over for us may still be one for the servers.
+        // A session that is over for us may still be alive for the servers.
         match record.own().filter(|_| !doubtful && !session.is_lost()) {
             Some(path) if self.delete(session, &path, time).await? => Ok(true),
             Some(_) if record.place().is_gone() => Ok(false), // as we were told
@@ -47,7 +47,7 @@ impl Shared {
         path: &str,
         time: Duration,
     ) -> Result<bool> {
-        // An answer that was lost may have been that it is done.
+        // A lost reply may have been that it is done.
         let mut tries = 0;
         let delete = || {
             tries += 1;
@@ -57,7 +57,7 @@ impl Shared {
             Ok(()) => Ok(true),
             Err(ZkError::NoNode) if tries > 1 => Ok(true),
             Err(ZkError::NoNode) => {
-                // It was seen on our server. If only there, it is to go from there too.
+                // Our server showed it. If only our server has it, it must be removed there, too.
                 let _ = self.is_there(session, time, path).await;
                 Ok(false)
             }
@@ -87,11 +87,11 @@ impl Shared {
         fence.map(Some).map_err(|error| self.error(error))
     }
 
-    /// A token that is higher than that of a place which was removed, and no higher than that of
-    /// any place behind it.
+    /// A token that is higher than that of the removed place, and no higher than that of any place
+    /// behind it.
     async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq, ZkError> {
-        // The places behind it, and the transaction of the last change: its own removal, if there
-        // was none since.
+        // The candidates are the places behind it, and the transaction of the last change: its own
+        // removal, if there was none since.
         let asked = self.ask(session, LIMIT, || session.client.get_children(parent)).await;
         let (children, changed) =
             if_there(asked)?.map_or((Vec::new(), 0), |(children, stat)| (children, stat.pzxid));

@@ -1,8 +1,8 @@
-//! Keeping a place that is there: polling and renewing.
+//! Keeping an existing place: polling and renewing.
 //!
 //! Most of this is answered without asking the servers. That a lock is still held follows from two
-//! things that are known here anyway: the session lasts (its heartbeats), and the node was not
-//! deleted (the watch over it).
+//! facts that are known here anyway: the session is alive (its heartbeats), and the node has not
+//! been deleted (its watch).
 
 use super::acquire::Attempt;
 use super::errors::{self, ZkError};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Renew<NodeEntry> for Shared {
-    /// Finds the node if it is in doubt, and writes what has changed.
+    /// Finds the node if it is in doubt, and writes the changes.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         self.check_lease(&record.base.session, ticket.lease)?;
@@ -63,8 +63,8 @@ impl Renew<NodeEntry> for Shared {
         Ok(stat.is_some_and(|stat| stat.ephemeral_owner == session.id))
     }
 
-    /// Asks how a waiting ticket stands. As long as the nodes that keep it out are there, the line
-    /// is not listed.
+    /// Asks for a waiting ticket's standing. While the nodes that block it exist, the line is not
+    /// listed.
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let blockers: Vec<Member> = {
             let place = record.place();
@@ -86,8 +86,8 @@ impl Renew<NodeEntry> for Shared {
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
                 let proofs = paths.iter().map(|path| self.prove(session, request.limit, path));
-                // A node that is not there is removed, which its watch reports. No proof now is no
-                // reason to fail.
+                // A node that does not exist is removed, which its watch reports. A missing proof
+                // is no reason to fail.
                 futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
             }
             return Ok(());
@@ -106,8 +106,8 @@ impl Renew<NodeEntry> for Shared {
 }
 
 impl Shared {
-    /// Takes less of the line. The weight is in the node's name, so the place moves to another node
-    /// with the same number, as when Curator's writers become readers.
+    /// Lowers the weight. The weight is in the node's name, so the place moves to another node with
+    /// the same number, as when Curator's writers become readers.
     async fn downgrade(
         &self,
         record: &TicketRecord,
@@ -158,5 +158,5 @@ impl Shared {
     }
 }
 
-/// The number of nodes that are asked about one by one, at most.
+/// The most nodes that are checked one by one.
 const MOST: usize = 16;

@@ -1,4 +1,4 @@
-//! What the handles of a ZooKeeper store share: the session, and tickets.
+//! The shared state of a ZooKeeper store's handles: the session, and tickets.
 
 use super::address::Address;
 use super::cleanup::Cleanup;
@@ -21,46 +21,46 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// The part of a store that its handles share.
+/// The state that a store's handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
     config: Config,
     session_slot: Mutex<SessionSlot>,
-    /// How often it was tried to open a session.
+    /// The number of attempts to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
-    /// Where it is told what becomes of the tickets' own nodes.
+    /// Receives the events of the tickets' own nodes.
     pub(super) listener: Listener,
     pub(super) cleanup: Cleanup,
     pub(super) looks: Looks,
-    /// The store on whose session observers listen: a server goes on telling a session of what was
-    /// once observed, and that must not be the one that keeps locks.
+    /// The store on whose session observers listen. A server keeps notifying a session of
+    /// everything it once observed, and that must not be the session that keeps locks.
     pub(super) observing: OnceLock<Arc<Shared>>,
     /// The number of observers that listen on this session.
     pub(super) observers: AtomicUsize,
-    /// The number of held tickets that wanted a patrol in this tick.
+    /// The number of held tickets that were due for a patrol in this tick.
     patrols: AtomicU32,
 }
 
-/// Where the session is.
+/// The slot of the session.
 #[derive(Debug, Default)]
 struct SessionSlot {
     session: Option<Arc<Session>>,
-    /// One is being opened.
+    /// Whether a session is being opened.
     opening: bool,
-    /// How that went before.
+    /// The history of earlier sessions.
     past: Past,
-    /// Why the last could not be opened.
+    /// Why the last attempt failed.
     failure: Option<ZkError>,
-    /// The time since when it is not used.
+    /// Since when the session has been unused.
     idle: Option<Time>,
 }
 
-/// The time for which a session that is not used is kept.
+/// How long an unused session is kept.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// The number of acquisitions of which it may be unknown at once what became of them.
+/// The most acquisitions with an unknown outcome at one time.
 const ENTERING: usize = 256;
 
 /// The runtime of all ZooKeeper stores of this process.
@@ -69,7 +69,8 @@ pub(super) static BACKGROUND: Background = Background::new("zookeeper");
 impl Shared {
     /// # Errors
     ///
-    /// If a certificate or a host of the address cannot be used, or the system gives no thread.
+    /// An error means that a certificate or a host of the address is unusable, or that the system
+    /// cannot start a thread.
     pub(super) fn new(address: Address) -> Result<Arc<Self>> {
         let config = address.config()?;
         BACKGROUND.start()?;
@@ -106,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// The session, if it lives.
+    /// The session, if it is alive.
     fn living(&self) -> Option<Arc<Session>> {
         let mut slot = self.session_slot.lock();
         let session = slot.session.as_ref().filter(|session| !session.is_lost()).cloned();
@@ -114,8 +115,8 @@ impl Shared {
         session
     }
 
-    /// The session; a new one if there is none. That is opened in the background, so that it is
-    /// completed even if its callers give up.
+    /// The session; a new one if there is none. It is opened in the background, so that opening
+    /// completes even if its callers give up.
     pub(super) async fn session(self: &Arc<Self>, limit: Duration) -> Result<Arc<Session>> {
         let over = clock::now().after(limit);
         loop {
@@ -143,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Opens a session in the background, unless that is under way.
+    /// Opens a session in the background, unless that is in progress.
     fn open(self: &Arc<Self>) {
         let past = {
             let mut slot = self.session_slot.lock();
@@ -185,7 +186,7 @@ impl Shared {
         });
     }
 
-    /// A session is over, and with it all places that were on it.
+    /// Handles the end of a session, and with it of all places on it.
     pub(super) fn expired(&self, id: i64) {
         {
             let mut slot = self.session_slot.lock();
@@ -200,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Refuses a lease for which a session cannot vouch.
+    /// Refuses a lease that the session cannot guarantee.
     pub(super) fn check_lease(&self, session: &Session, lease: Duration) -> Result<()> {
         let (longest, address) = (longest_lease(session.length), &self.address);
         if lease <= longest {
@@ -214,7 +215,7 @@ impl Shared {
         Err(Error::new(ErrorKind::Invalid, message))
     }
 
-    /// Takes in how a request failed.
+    /// Handles the failure of a request.
     pub(super) fn failed(&self, session: &Session, error: &ZkError) {
         if error.is_over() {
             session.fail(error);
@@ -222,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Takes in how a request failed, and returns the error for the caller.
+    /// Handles the failure of a request, and returns the error for the caller.
     pub(super) fn failure(&self, session: &Session, error: ZkError) -> Error {
         self.failed(session, &error);
         self.error(error)
@@ -244,8 +245,8 @@ impl Backend for Shared {
         (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(3))
     }
 
-    /// Watches the ticket's own node, and looks now and then whether clients have come that do not
-    /// see it: for one ticket in a tick, so that many locks cost no more than a few.
+    /// Watches the ticket's own node, and checks now and then for clients that do not see it: for
+    /// one ticket per tick, so that many locks cost no more than a few.
     fn look_after(self: &Arc<Self>, record: &Record, now: Time) -> Time {
         record.guard(&self.listener);
         let due = record.place().patrol(now);
@@ -261,7 +262,7 @@ impl Backend for Shared {
         next
     }
 
-    /// Looks for nodes without a ticket, and ends a session that is not used.
+    /// Checks for orphans, and ends an unused session.
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
         self.patrols.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot.lock();

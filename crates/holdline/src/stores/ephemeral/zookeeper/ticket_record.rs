@@ -1,4 +1,4 @@
-//! The ZooKeeper store's part of a ticket: its node, and what is known of those ahead of it.
+//! The ZooKeeper store's part of a ticket: its node, and the nodes that block it.
 
 use super::dialect::Dialect;
 use super::layout::Member;
@@ -17,10 +17,10 @@ pub(super) type TicketRecord = ticket::TicketRecord<NodeEntry>;
 pub(super) type Record = Arc<TicketRecord>;
 pub(super) type Place = ticket::Place<NodeEntry>;
 
-/// What does not change about a node while its ticket lives.
+/// The part of a node that does not change while its ticket lives.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// The node under which its line stands.
+    /// The node of its line.
     pub(super) parent: String,
     /// The session that the node is on. A ticket never moves to another one.
     pub(super) session: Arc<Session>,
@@ -31,28 +31,29 @@ pub(super) struct Base {
 pub(super) struct NodeEntry {
     /// Its number in the line.
     pub(super) seq: i64,
-    /// Its name, once that is known.
+    /// Its name, once known.
     pub(super) child: String,
-    /// It is not the node that the ticket came with.
+    /// Whether this is not the ticket's first node.
     pub(super) moved: bool,
-    /// The ticket is on its way to another node: that the old one goes means nothing.
+    /// Whether the ticket is moving to another node, so that the deletion of the old one means
+    /// nothing.
     pub(super) moving: bool,
     patrol: Patrol,
-    /// The nodes that keep it out, as few as may be.
+    /// The nodes that block it, as few as possible.
     pub(super) blockers: Vec<Member>,
-    /// The time since when it is those, and the time at which to ask for proof of them.
+    /// Since when these nodes have blocked it, and when to ask for proof of them.
     blocked: Time,
     proof: Time,
-    /// Its node is watched, or is about to be.
+    /// Whether its node is watched, or is about to be.
     pub(super) guarded: bool,
 }
 
-/// When to look next whether clients have come that do not see a held lock.
+/// When to check next for clients that do not see a held lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patrol {
     Unplanned,
     At(Time),
-    /// Not any more: it was reported that there are some.
+    /// Never again: the holder has been warned.
     Warned,
 }
 
@@ -65,7 +66,7 @@ impl Entry for NodeEntry {
     }
 }
 
-/// A task that watches a node. It ends when this is dropped.
+/// A task that watches a node. Dropping this ends it.
 #[derive(Debug)]
 pub(super) struct Watching(pub(super) AbortHandle);
 
@@ -76,7 +77,7 @@ impl Drop for Watching {
 }
 
 impl TicketRecord {
-    /// A ticket whose node is still to be made.
+    /// A ticket whose node is yet to be created.
     pub(super) fn of(
         line: &Name,
         parent: String,
@@ -89,7 +90,7 @@ impl TicketRecord {
         TicketRecord::new(line, ticket, note, due, (base, NodeEntry::new()))
     }
 
-    /// One of which nothing is known but that it has a node, which is to be removed.
+    /// A ticket for an orphan: known only by its node, which must be removed.
     pub(super) fn orphan(id: TicketId, line: &Name, parent: String, session: Arc<Session>) -> Self {
         let lease = Duration::ZERO;
         let (weight, capacity, token_count, min_token) = (1, 1, 1, 0);
@@ -105,7 +106,7 @@ impl TicketRecord {
         format!("{}/{child}", self.base.parent)
     }
 
-    /// The path of its node. None as long as there is none that we know of.
+    /// The path of its node; `None` if it has no known node.
     pub(super) fn own(&self) -> Option<String> {
         self.with(|place| (place.create != 0).then(|| self.path(&place.entry.child)))
     }
@@ -116,13 +117,13 @@ impl TicketRecord {
         may_be && !self.base.session.has_ended()
     }
 
-    /// What its node's path begins with when it is made.
+    /// The path of its node without the number, as it is created.
     pub(super) fn stem(&self, dialect: Dialect, ticket: &Ticket) -> String {
         let elects = values::word(ticket, &self.place().note).is_some();
         self.path(&dialect.stem(ticket, elects))
     }
 
-    /// Its node is there.
+    /// Records that its node exists.
     pub(super) fn born(&self, member: &Member, create: i64) {
         drop(self.with(|place| {
             if place.entry.child != member.child {
@@ -136,7 +137,7 @@ impl TicketRecord {
         }));
     }
 
-    /// Has the waiter look again: something has changed.
+    /// Makes the waiter look again, because something has changed.
     pub(super) fn stir(&self) {
         self.place().miss();
         self.news.notify_one();
@@ -160,17 +161,17 @@ impl NodeEntry {
 }
 
 impl Place {
-    /// Has a ticket removed at once whose session is over here: for as long as the servers keep its
-    /// node it is in the way of others. One that was held is not, before its holder is sure to know
-    /// of the loss.
+    /// Has a ticket removed at once whose session is over here: as long as the servers keep its
+    /// node, it blocks others. A held ticket is removed only after its holder is sure to know of
+    /// the loss.
     pub(super) fn abandon(&mut self, now: Time) {
         if !self.was_held() {
             self.due = self.due.min(now);
         }
     }
 
-    /// Extends a ticket that is asked for again. `false` if it was given up before: what was sent
-    /// for it is being removed, and nothing may be made for it any more.
+    /// Extends a ticket that is requested again. `false` if it was given up before: its earlier
+    /// requests are being undone, and nothing may be created for it any more.
     pub(super) fn want(&mut self, until: Time) -> bool {
         let wanted = self.is_alive();
         if wanted {
@@ -179,20 +180,20 @@ impl Place {
         wanted
     }
 
-    /// Closes a ticket for which nothing was made, unless a task looks for that: it may be
-    /// forgotten.
+    /// Closes a ticket for which nothing was created, so that it may be forgotten; not while a task
+    /// looks for its node.
     pub(super) fn retire(&mut self) -> bool {
         let unmade = self.create == 0 && !self.doubtful;
         unmade && std::mem::replace(&mut self.state, State::Lapsed) != State::Lapsed
     }
 
-    /// Whether a child of its line that carries its id is not its node, but another one.
+    /// Whether a child of its line with its id is a node other than its own.
     pub(super) fn disowns(&self, child: &str) -> bool {
         let NodeEntry { child: own, moving, .. } = &self.entry;
         self.create != 0 && !self.doubtful && !moving && own != child
     }
 
-    /// The time at which to look next whether clients have come that do not see a held lock.
+    /// When to check next for clients that do not see a held lock.
     pub(super) fn patrol(&mut self, now: Time) -> Time {
         if self.state != State::Held {
             return Time::NEVER;
@@ -204,7 +205,7 @@ impl Place {
         }
     }
 
-    /// Plans the next such look. Returns when it is.
+    /// Schedules the next such check, and returns its time.
     pub(super) fn patrolled(&mut self, now: Time) -> Time {
         self.plan_patrol(now.after(PATROL * 2))
     }
@@ -214,14 +215,13 @@ impl Place {
         time
     }
 
-    /// Whether to warn of such clients: once.
+    /// Whether to warn about such clients: only once.
     pub(super) fn warns(&mut self) -> bool {
         let warned = Patrol::Warned;
         self.is_alive() && std::mem::replace(&mut self.entry.patrol, warned) != warned
     }
 
-    /// Takes in the nodes that keep it out, which were asked for when changes had been missed so
-    /// many times.
+    /// Applies the nodes that block it, requested when `missed` had this value.
     pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Watching> {
         self.answered(missed);
         if self.entry.blockers == blockers {
@@ -229,12 +229,12 @@ impl Place {
         }
         self.entry.blockers = blockers;
         (self.entry.blocked, self.entry.proof) = (now, now.after(PROOF));
-        // To be dropped without the lock.
+        // The caller drops them without holding the mutex.
         std::mem::take(&mut self.watches)
     }
 
-    /// Whether to ask now for proof that the nodes that keep it out are there: after a while, and
-    /// then less and less often.
+    /// Whether to ask now for proof that the blocking nodes exist: after a while, and then less and
+    /// less often.
     pub(super) fn wants_proof(&mut self, now: Time) -> bool {
         let due = now >= self.entry.proof;
         if due {
@@ -245,14 +245,13 @@ impl Place {
     }
 }
 
-/// The time for which a node may keep a ticket out before proof of it is asked for.
+/// How long a node may block a ticket before a proof is requested.
 const PROOF: Duration = Duration::from_secs(5);
 
-/// The time after which it is looked for clients that do not see a held lock; and then again each
-/// time after twice as long.
+/// The delay before a held lock is checked for clients that do not see it; it doubles each time.
 const PATROL: Duration = Duration::from_secs(5);
 
-/// Marks a place doubtful until the answer comes.
+/// Marks a place as doubtful until the reply comes.
 pub(super) struct Doubt<'a> {
     record: &'a TicketRecord,
     settled: bool,
@@ -260,12 +259,12 @@ pub(super) struct Doubt<'a> {
 
 impl<'a> Doubt<'a> {
     pub(super) fn new(record: &'a TicketRecord) -> Self {
-        // From before the request on: a task that removes the ticket meanwhile is to look.
+        // From before the request on: a task that removes the ticket meanwhile must look.
         record.place().doubtful = true;
         Doubt { record, settled: false }
     }
 
-    /// The answer is here.
+    /// Records that the reply has come.
     pub(super) fn settle(mut self) {
         self.settled = true;
         self.record.place().doubtful = false;

@@ -1,8 +1,8 @@
-//! Watches: over a ticket's own node, and over those that keep it out.
+//! Watches on a ticket's own node, and on those that block it.
 //!
-//! A watch is over one node, for one event. It is set again when the connection changes, and the
-//! server then tells of what was missed. It ends by itself only with its session, and then so does
-//! the ticket that it was for.
+//! A watch is on one node, for one event. It is set again when the connection changes, and the
+//! server then reports any missed event. It ends by itself only with its session, and so does its
+//! ticket.
 
 use super::dialect;
 use super::errors::ZkError;
@@ -17,11 +17,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The number of nodes that are watched one by one. Of more, the whole line is watched.
+/// The most nodes that are watched one by one. If there are more, the whole line is watched.
 const FEW: usize = 16;
 
 impl TicketRecord {
-    /// Watches those that keep a ticket out.
+    /// Watches the nodes that block a ticket.
     pub(super) fn listen(self: &Arc<Self>) {
         let mut place = self.place();
         if place.state != State::Waiting || !place.watches.is_empty() {
@@ -39,7 +39,7 @@ impl TicketRecord {
         };
     }
 
-    /// Watches a ticket's own node, so that its loss is known. The watch ends with the node.
+    /// Watches a ticket's own node, to notice its loss. The watch ends with the node.
     pub(super) fn guard(self: &Arc<Self>, listener: &Listener) {
         let unguarded = self.with(|place| {
             let is_there = matches!(place.state, State::Waiting | State::Held);
@@ -53,11 +53,11 @@ impl TicketRecord {
     }
 }
 
-/// The pause before a watch is set again that could not be.
+/// The pause before a failed watch is set again.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Sets a watch, again and again if the connection breaks. The error says that there is no such
-/// node, or that nothing will come of it any more.
+/// Sets a watch, repeatedly if the connection breaks. An error means that the node does not exist,
+/// or that retrying is useless.
 async fn set<T>(
     record: &Weak<TicketRecord>,
     ask: impl Fn(&Client) -> Reply<T>,
@@ -77,7 +77,7 @@ async fn set<T>(
     }
 }
 
-/// Watches the node of another ticket until it goes.
+/// Watches another ticket's node until it is deleted.
 async fn other(record: Weak<TicketRecord>, path: String) {
     loop {
         let event = match set(&record, |client| client.get_and_watch_data(&path)).await {
@@ -95,10 +95,10 @@ async fn other(record: Weak<TicketRecord>, path: String) {
     }
 }
 
-/// Watches a whole line until any node comes or goes.
+/// Watches a whole line until any node is created or deleted.
 async fn anybody(record: Weak<TicketRecord>, parent: String) {
     while let Ok(watch) = set(&record, |client| client.watch_children(&parent)).await {
-        // What came in between is not known: look once more now.
+        // Events in between are unknown: look once more now.
         if let Some(record) = record.upgrade() {
             record.stir();
         }
@@ -108,8 +108,8 @@ async fn anybody(record: Weak<TicketRecord>, parent: String) {
     }
 }
 
-/// Has the store told of what becomes of a ticket's own node, and warns of a request to let go. A
-/// task for setting the watch alone: a held lock has none.
+/// Subscribes the store to the events of a ticket's own node, and warns of a request to let go. The
+/// task only sets the watch: a held lock has no task.
 async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
     match set(&record, |client| client.get_and_tell_data(&path, &listener)).await {
         Ok(data) => {
@@ -125,11 +125,11 @@ async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
     }
 }
 
-/// Takes in what becomes of the tickets' own nodes, until the store is dropped.
+/// Handles the events of the tickets' own nodes until the store is dropped.
 pub(super) async fn hear(store: Weak<Shared>, mut told: UnboundedReceiver<(String, Event)>) {
     while let Some((path, event)) = told.recv().await {
         let Some(store) = store.upgrade() else { return };
-        // It wakes foreign tasks, and all other tickets need this one.
+        // It wakes others' tasks, and all other tickets depend on this task.
         if catch_unwind(AssertUnwindSafe(|| store.take_in(path, event))).is_err() {
             tracing::error!("a task that was told of a lock panicked");
         }
@@ -137,7 +137,7 @@ pub(super) async fn hear(store: Weak<Shared>, mut told: UnboundedReceiver<(Strin
 }
 
 impl Shared {
-    /// Takes in what has become of a ticket's own node. The node's name tells the ticket.
+    /// Handles an event of a ticket's own node, whose name identifies the ticket.
     fn take_in(&self, path: String, event: Event) {
         let child = path.rsplit('/').next().unwrap_or_default();
         let id = dialect::guid(child).map(|(id, _)| id);
@@ -146,7 +146,7 @@ impl Shared {
             BACKGROUND.spawn(own(Arc::downgrade(&record), path, self.listener.clone()));
             return;
         }
-        // One that has moved to another node is not gone.
+        // A ticket that has moved to another node is not gone.
         let (moved, moving) =
             record.with(|place| (place.entry.child != child, place.entry.moving || place.doubtful));
         if moving {

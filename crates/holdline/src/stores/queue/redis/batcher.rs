@@ -1,4 +1,4 @@
-//! The batcher, which combines operations on several lines into one call.
+//! The batcher: combines operations on several lines into one call.
 //!
 //! Starting a script costs the server more than what the script does to a line, and a request costs
 //! both sides more than its bytes. So while a few calls are in flight, further operations are
@@ -31,8 +31,8 @@ pub(super) struct Step {
 }
 
 pub(super) enum Operation {
-    /// Numbers, packed; the letter of the way to enter in `batch.lua`; and the ticket's id, channel
-    /// and note.
+    /// The packed numbers, the letter in `batch.lua` for the way to enter, and the ticket's id,
+    /// channel and note.
     Enter { wants: [u8; WANTS], way: u8, tail: Vec<u8> },
     /// The ticket's id, and how long it is barred, in microseconds.
     Leave { id: [u8; 32], bar: Option<u64> },
@@ -54,7 +54,7 @@ pub(super) struct Batcher {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// A task has been spawned that will empty it.
+    /// Whether a task has been spawned that will empty it.
     flush_scheduled: bool,
     /// The length at which abandoned operations are removed from it.
     sweep_at: usize,
@@ -67,10 +67,10 @@ struct Waiting {
 
 /// The number of calls in flight from which further operations are batched.
 const UNBATCHED: usize = 2;
-/// The number of operations in one batch at most. With more, each would cost a little less, but the
-/// server would be idle while the batch fills, and serve nothing else while it runs.
+/// The most operations in one batch. More would cost a little less each, but the server would be
+/// idle while the batch fills, and serve nothing else while it runs.
 const MAX_STEPS: usize = 20;
-/// The number of batches in flight at most; further operations wait in the queue.
+/// The most batches in flight; further operations wait in the queue.
 const MAX_BATCHES: usize = 256;
 /// The least length of the queue at which abandoned operations are removed from it.
 const SWEEP_LENGTH: usize = 1024;
@@ -83,7 +83,7 @@ impl Step {
         }
     }
 
-    /// The letter for it in `batch.lua`.
+    /// Its letter in `batch.lua`.
     fn letter(&self) -> u8 {
         match self.operation {
             Operation::Enter { way, .. } => way,
@@ -92,7 +92,8 @@ impl Step {
         }
     }
 
-    /// The numbers of its ticket without the last, which says how to enter; empty if it needs none.
+    /// The numbers of its ticket except the last, which is the way to enter; empty if it needs
+    /// none.
     fn numbers(&self) -> &[u8] {
         match &self.operation {
             Operation::Enter { wants, .. } => &wants[..HOW],
@@ -100,7 +101,7 @@ impl Step {
         }
     }
 
-    /// The approximate number of bytes on the wire.
+    /// Its approximate size in bytes on the wire.
     fn size(&self) -> usize {
         let rest = match &self.operation {
             Operation::Enter { tail, .. } => tail.len() + 96,
@@ -109,7 +110,7 @@ impl Step {
         self.key.len() + rest + 16
     }
 
-    /// The arguments of a call for it alone.
+    /// Adds the arguments of a call for it alone.
     fn arguments(&self, command: &mut Cmd, idle: u64, reply_order_channel: &str) {
         match &self.operation {
             Operation::Enter { wants, tail, .. } => {
@@ -124,7 +125,7 @@ impl Step {
         }
     }
 
-    /// Its arguments in a batch.
+    /// Adds its arguments in a batch.
     fn batch_arguments(&self, command: &mut Cmd) {
         match &self.operation {
             Operation::Enter { wants, way, tail } => {
@@ -171,7 +172,7 @@ impl Batcher {
         let (reply, answer) = oneshot::channel();
         self.enqueue(Waiting { step: Arc::clone(step), reply });
         // No timer of its own: the queue and the call have limits. An error means that the task
-        // that was to send it is gone, with its runtime.
+        // that should have sent it is gone, with its runtime.
         answer.await.unwrap_or_else(|_| Err(broken(false)))
     }
 
@@ -206,8 +207,8 @@ impl Batcher {
         }
     }
 
-    /// Sends what is in the queue, as permits become free. If none does within the time limit, what
-    /// is in the queue fails.
+    /// Sends the queued operations as permits become free. If none does within the time limit, they
+    /// fail.
     async fn flush(self: Arc<Self>, guard: FlushGuard) {
         tokio::task::yield_now().await;
         loop {
@@ -248,7 +249,7 @@ impl Batcher {
                     let _ = one.reply.send(answer);
                 }
             }
-            // The batch was refused, so nothing was done. Single operations may succeed.
+            // The batch was refused, so nothing was done. Operations sent alone may succeed.
             Err(Fault::Refused(error)) => {
                 if says(&error, "CROSSSLOT") {
                     self.batching.store(false, Ordering::Relaxed);
@@ -256,7 +257,7 @@ impl Batcher {
                 self.one_by_one(waiting).await;
             }
             Ok(answer) => {
-                // A reply of the wrong form; what follows it on the connection may be wrong too.
+                // A reply of the wrong form; later replies on the connection may be wrong too.
                 self.connection.close_current();
                 for one in waiting {
                     let _ = one.reply.send(Ok(answer.clone()));
@@ -308,7 +309,7 @@ fn fill(command: &mut Cmd, waiting: &[Waiting], idle: u64, reply_order_channel: 
     }
 }
 
-/// Whether an operation's ticket has other numbers than the one before. They become its.
+/// Whether a ticket's numbers differ from those before it. Updates `numbers`.
 fn changes<'a>(step: &'a Step, numbers: &mut &'a [u8]) -> bool {
     let own = step.numbers();
     let other = !own.is_empty() && own != *numbers;
@@ -319,7 +320,7 @@ fn changes<'a>(step: &'a Step, numbers: &mut &'a [u8]) -> bool {
 }
 
 impl Queue {
-    /// Takes one batch; and says whether it was the last, after which the task that empties the
+    /// Takes one batch. Also returns whether it was the last, after which the task that empties the
     /// queue ends.
     fn take(&mut self) -> (Vec<Waiting>, bool) {
         let most = self.waiting.len().min(MAX_STEPS);

@@ -1,7 +1,7 @@
-//! The subscriptions to the channels of locks, each kept while tickets of this process wait.
+//! Subscriptions to the channels of locks, each kept while tickets of this process wait.
 //!
 //! A channel is subscribed to when the first ticket needs it, and unsubscribed from some time after
-//! the last has gone: a process that contends for a lock comes back soon, and then need not
+//! the last ticket has gone: a process that contends for a lock comes back soon, and then need not
 //! subscribe again.
 
 use crate::clock;
@@ -36,12 +36,12 @@ enum Stage {
 
 /// How long a subscription is kept after its last ticket.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
-/// A waiting ticket asks again every second; after so long without, it is removed. (A ticket that
-/// gives up need not leave, since it has no place.)
+/// A waiting ticket asks again every second; after this long without a request, it is removed. (A
+/// ticket that gives up need not leave, since it has no place.)
 const TICKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Channels {
-    /// Adds a ticket to a channel that is known already. Returns whether it is subscribed to.
+    /// Adds a ticket to a known channel. Returns whether the channel is subscribed to.
     pub(in crate::stores) fn join(&self, channel: &str, id: TicketId) -> bool {
         let mut map = self.map.lock();
         let Some(subscription) = map.get_mut(channel) else { return false };
@@ -83,7 +83,7 @@ impl Channels {
     }
 }
 
-/// The part for the task that owns the connection.
+/// The methods for the task that owns the connection.
 impl Channels {
     /// Waits until there are channels to subscribe to.
     pub(in crate::stores) async fn wanted(&self) {
@@ -128,7 +128,7 @@ impl Channels {
         }
     }
 
-    /// Removes channels that are not needed any more. Returns those to unsubscribe from.
+    /// Removes channels that are no longer needed. Returns those to unsubscribe from.
     pub(in crate::stores) fn sweep(&self) -> Vec<String> {
         let now = clock::now();
         let mut given_up = Vec::new();

@@ -1,4 +1,4 @@
-//! The configuration of a Redis store, as its URL gives it: the servers, and the layout of locks.
+//! The configuration of a Redis store, from its URL: the servers, and the layout of locks.
 
 use super::encode::Kept;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,16 +17,16 @@ pub(in crate::stores) struct Config {
     /// How the tokens of an unused line are kept.
     pub(in crate::stores) kept: Kept,
     pub(in crate::stores) layout: Layout,
-    /// What other libraries' waiters for strings are woken by.
+    /// The signals that wake other libraries' waiters for strings.
     pub(in crate::stores) signals: Signals,
 }
 
-/// What is told when a lock that is a string is released. Empty: nothing.
+/// The signals that the release of a string lock sends. An empty name means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores) struct Signals {
-    /// What precedes the lock's name in the name of a list, to which an element is added.
+    /// The prefix of a list's name, followed by the lock's name; the signal adds an element.
     pub(in crate::stores) list: String,
-    /// What precedes the key in the name of a channel, to which the key is published.
+    /// The prefix of a channel's name, followed by the key; the signal publishes the key.
     pub(in crate::stores) channel: String,
 }
 
@@ -42,7 +42,7 @@ pub(in crate::stores) enum Layout {
 }
 
 impl Config {
-    /// Reads what follows the first colon of a URL of this scheme.
+    /// Parses the part of a URL after this scheme and the first colon.
     pub(in crate::stores) fn read(scheme: &str, rest: &str) -> Result<Config> {
         let (mut servers, options) = client::Config::read(scheme, rest)?;
         servers.connected = || crate::metrics::connected("redis");

@@ -1,4 +1,4 @@
-//! Decoding of the reply of `look.lua` into a snapshot.
+//! Decodes the reply of `look.lua` into a snapshot.
 
 use super::evictions;
 use super::pubsub::id_of;
@@ -21,8 +21,8 @@ const WORDS: usize = ID + 32;
 const FIRST: usize = 73;
 const REST: usize = 28;
 
-/// Decodes the time, the line and its places. Lapsed places are left out, and the rule says which
-/// are admitted. None if the reply makes no sense, or if the key is not a line's.
+/// Decodes the time, the line and its places. Leaves lapsed places out, and applies the rule to
+/// find the admitted ones. `None` if the reply is invalid, or the key is not a line's.
 pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     let Value::Array(parts) = value else { return None };
     let [Value::Array(time), head, Value::Array(fields), evictions] = &parts[..] else {
@@ -64,15 +64,15 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     Some(QueueSnapshot { capacity, places, evictions })
 }
 
-/// Whether the line is idle: its string has only the highest token, with a minus sign. Some servers
-/// write a round number with an exponent.
+/// Whether the line is idle: its string has only the highest token, negated. Some servers write a
+/// round number with an exponent.
 fn idle(head: &[u8]) -> bool {
     let number = std::str::from_utf8(head).ok().and_then(|text| text.parse::<f64>().ok());
     number.is_some_and(|number| number < 0.0 && number.is_finite())
 }
 
-/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may
-/// have no channel and note.
+/// The only place in a line of one, and when it lapses. In an empty line it lapsed long ago, and
+/// may have no channel and note.
 fn only(head: &[u8]) -> Option<(QueueEntry, u64)> {
     let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();
@@ -99,8 +99,7 @@ fn few(mut text: &[u8]) -> Option<Vec<(QueueEntry, u64)>> {
     Some(places)
 }
 
-/// An entry, not yet known to be admitted. The first of its words is the channel, the rest the
-/// note.
+/// An entry, not yet known to be admitted. The first word is the channel, the rest is the note.
 fn entry(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
     let note = words
         .iter()

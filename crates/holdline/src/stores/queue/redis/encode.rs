@@ -14,17 +14,17 @@ pub(in crate::stores) fn tail(id: TicketId, channel: &str, note: &str) -> Vec<u8
     tail
 }
 
-/// How tokens are made to rise for a line that nobody uses.
+/// How tokens keep rising for an unused line.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stores) struct Kept {
-    /// The least time for which its highest token is kept; twice as long at most.
+    /// The shortest time for which its highest token is kept; the longest is twice that.
     pub(in crate::stores) idle: Duration,
-    /// The span in which the server's clock is noted once, or zero for never.
+    /// How often the server's clock is noted, or zero for never.
     pub(in crate::stores) clock_span: Duration,
 }
 
-/// The length of the numbers of a ticket, and where the last of them begins: how to enter. In a
-/// batch that one stands apart, so that the tickets of many locks have the same numbers.
+/// The length of a ticket's numbers, and the offset of the last one: the way to enter. In a batch
+/// that one is separate, so that the tickets of many locks have the same numbers.
 pub(in crate::stores) const WANTS: usize = 72;
 pub(in crate::stores) const HOW: usize = 64;
 
@@ -36,7 +36,7 @@ pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; 
         Enter::Queue => -2.0,
         Enter::Keep(Seq(seq)) => seq as f64,
     };
-    // Whole microseconds, at least as long.
+    // Whole microseconds, rounded up.
     let micros = |time: Duration| time.as_nanos().div_ceil(1000) as f64;
     let numbers = [
         f64::from(ticket.weight),
@@ -56,7 +56,7 @@ pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; 
     packed
 }
 
-/// The letter of a way to enter in `batch.lua`.
+/// The letter in `batch.lua` for a way to enter.
 pub(in crate::stores) fn letter(how: Enter) -> u8 {
     match how {
         Enter::Try => b't',
@@ -69,7 +69,7 @@ pub(in crate::stores) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An id as it is written in the server.
+/// An id as the server stores it.
 pub(in crate::stores) fn digits(id: TicketId) -> [u8; 32] {
     let mut digits = [0; 32];
     for (n, digit) in digits.iter_mut().enumerate() {
@@ -95,11 +95,11 @@ pub(in crate::stores) fn describe(value: &Value) -> String {
     }
 }
 
-/// The lowest number of a place: above the codes that begin the other replies of `enter.lua`.
+/// The lowest place number: above the codes that begin the other replies of `enter.lua`.
 const LOWEST: u64 = 16;
 
-/// Decodes the reply of `enter.lua`; none if it makes no sense. A place that is kept must have the
-/// number that it had.
+/// Decodes the reply of `enter.lua`; `None` if it is invalid. A kept place must have its earlier
+/// number.
 pub(in crate::stores) fn standing(
     ticket: &Ticket,
     how: Enter,

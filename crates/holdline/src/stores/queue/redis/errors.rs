@@ -1,10 +1,10 @@
-//! The errors that faults of calls become.
+//! Converts faults of calls into errors.
 
 use crate::error::{Error, ErrorKind};
 use holdline_redis_client::{Fault, says};
 use redis::RedisError;
 
-/// The error for the user. `what` is the key or the like that the call was about.
+/// The error for the user. `what` is the subject of the call, such as the key.
 pub(in crate::stores) fn explain(fault: Fault, address: &str, what: &str) -> Error {
     match &fault {
         Fault::Refused(error) => about_the_key(error, address, what),
@@ -13,7 +13,7 @@ pub(in crate::stores) fn explain(fault: Fault, address: &str, what: &str) -> Err
     .unwrap_or_else(|| fault.explain(address).into())
 }
 
-/// The error if it is about what the key holds.
+/// The error, if it is about the key's content.
 fn about_the_key(error: &RedisError, address: &str, what: &str) -> Option<Error> {
     let is = |code: &str| says(error, code);
     let (kind, message) = if is("WRONGTYPE") {

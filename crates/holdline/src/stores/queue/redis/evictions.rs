@@ -13,7 +13,7 @@ pub(in crate::stores) const SUFFIX_BESIDE: &str = ":holdline:v";
 /// The number of digits of the note's length: see `lua/evicted.lua`.
 const DIGITS: usize = 5;
 
-/// Reads the evictions that are the last part of a reply.
+/// Decodes the evictions in the last part of a reply.
 pub(in crate::stores) fn last_of(answer: &Value) -> Vec<Eviction> {
     match answer {
         Value::Array(parts) => parts.last().map(read).unwrap_or_default(),
@@ -21,8 +21,7 @@ pub(in crate::stores) fn last_of(answer: &Value) -> Vec<Eviction> {
     }
 }
 
-/// Reads the evictions of a lock, oldest first. What makes no sense is left out: nothing depends
-/// on it.
+/// Decodes the evictions of a lock, oldest first. Leaves invalid ones out: nothing depends on them.
 pub(in crate::stores) fn read(value: &Value) -> Vec<Eviction> {
     let Value::BulkString(bytes) = value else { return Vec::new() };
     let (mut evictions, mut rest) = (Vec::new(), &bytes[..]);

@@ -1,4 +1,4 @@
-//! Looking at Redis servers: what the guide warns of.
+//! The examination of Redis servers for the problems that the guide warns of.
 
 mod clock_check;
 mod rights;
@@ -17,7 +17,7 @@ use server::Server;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Looks at the servers of the store at a URL of this scheme, of which `rest` follows the colon.
+/// Examines the servers of the store at a URL of this scheme; `rest` follows the colon.
 pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -> Result<()> {
     let config = Config::read(scheme, rest)?;
     match &config.servers.kind {
@@ -33,7 +33,7 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
     Ok(())
 }
 
-/// A server for data; its name in findings is `name`.
+/// Examines one data server, called `name` in findings.
 async fn one(config: &Config, name: &str, in_cluster: bool, findings: &mut Findings) {
     findings.about(name);
     if let Some(mut server) = connect_to(config, findings).await {
@@ -41,12 +41,12 @@ async fn one(config: &Config, name: &str, in_cluster: bool, findings: &mut Findi
     }
 }
 
-/// A connection, or a finding that says why there is none.
+/// Connects to a server; if that fails, adds a finding.
 async fn connect_to(config: &Config, findings: &mut Findings) -> Option<Server> {
     let connection = Connection::new(Arc::clone(&config.servers), String::new());
     match Box::pin(connection.ask(&redis::cmd("PING"))).await {
         Ok(_) => Some(Server { connection, config: config.clone() }),
-        // Of what it may not be asked, more is said later.
+        // Missing permissions get a detailed finding later.
         Err(Fault::Refused(error)) if says(&error, "NOPERM") => {
             Some(Server { connection, config: config.clone() })
         }
@@ -70,7 +70,7 @@ fn alone(config: &Config, host: &str, port: u16) -> Config {
     Config { servers: Arc::new(servers), ..config.clone() }
 }
 
-/// Whether the sentinels answer, agree, and are enough.
+/// Checks whether the sentinels answer, agree, and are enough.
 async fn sentinels(config: &Config, service: &str, findings: &mut Findings) {
     let (mut primaries, mut answer) = (BTreeSet::new(), 0);
     for (host, port) in &config.servers.hosts {
@@ -108,7 +108,7 @@ async fn sentinels(config: &Config, service: &str, findings: &mut Findings) {
     }
 }
 
-/// Each primary of a cluster, and the hosts that the URL names.
+/// Examines each primary of a cluster, and the hosts in the URL.
 async fn cluster(config: &Config, findings: &mut Findings) {
     let mut primaries: BTreeSet<(String, u16)> = BTreeSet::new();
     for (host, port) in &config.servers.hosts {
@@ -134,7 +134,7 @@ async fn cluster(config: &Config, findings: &mut Findings) {
     findings.about_all();
     if primaries.is_empty() {
         let advice = "name nodes of a cluster that runs";
-        findings.problem("cluster", "no host that the URL names tells of the cluster", advice);
+        findings.problem("cluster", "no host in the URL knows the cluster", advice);
     } else if primaries.len() < 3 {
         let found = format!("{} primaries", primaries.len());
         findings.warning("cluster", found, "a cluster needs three to survive the loss of one");
@@ -144,7 +144,7 @@ async fn cluster(config: &Config, findings: &mut Findings) {
 }
 
 /// The addresses of the primaries in a reply to `CLUSTER SLOTS`. A node that does not know its own
-/// name has that of the host that was asked.
+/// name gets that of the host that was asked.
 fn primaries_of(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let Value::Array(ranges) = slots else { return Vec::new() };
     let primary = |range: &Value| {

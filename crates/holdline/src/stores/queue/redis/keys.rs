@@ -1,7 +1,7 @@
-//! The keys of a lock, from its name and back.
+//! The keys of a lock, and the name in a key.
 //!
-//! The name stands between braces, so that a cluster puts all keys of a line into one slot. Braces
-//! in the name are escaped, and so is the escape; nothing else is, so that keys can be read.
+//! The name is between braces, so that a cluster puts all keys of a line into one slot. Only braces
+//! in the name, and the escape character itself, are escaped, so that keys stay readable.
 
 use crate::names::Name;
 
@@ -29,7 +29,7 @@ fn escape(text: &str, into: &mut String) {
     }
 }
 
-/// The name of a line's key; nothing if it is not a line's key.
+/// The name in a line's key; `None` if it is not a line's key.
 pub(in crate::stores) fn name(prefix: &str, key: &str) -> Option<Name> {
     let inner = key.strip_prefix(prefix)?.strip_prefix('{')?.strip_suffix('}')?;
     let name = inner.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
@@ -44,7 +44,7 @@ pub(in crate::stores) fn pattern(prefix: &str, start: &str) -> String {
     glob(&literal) + "*}"
 }
 
-/// Escapes a text for a pattern.
+/// Escapes a literal text for a pattern.
 pub(in crate::stores) fn glob(literal: &str) -> String {
     let mut pattern = String::with_capacity(literal.len() + 4);
     for c in literal.chars() {

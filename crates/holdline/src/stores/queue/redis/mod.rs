@@ -70,7 +70,7 @@ struct Shared {
     address: String,
 }
 
-/// How long a ticket that left with an `enter` unanswered is barred. By then the request has
+/// How long a ticket that left with an `enter` unanswered is barred. After that the request has
 /// been carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
@@ -109,7 +109,7 @@ impl Redis {
         with_retry(|| self.batcher.connection.run(script, size, &all)).await
     }
 
-    /// Runs an operation on a line, perhaps in a batch.
+    /// Runs an operation on a line, possibly in a batch.
     async fn step(&self, line: &Name, operation: Operation) -> Result<Answer, Fault> {
         let key = keys::line(&self.shared.config.prefix, line);
         let step = Arc::new(Step { key, operation });
@@ -149,8 +149,8 @@ pub(in crate::stores) struct Answer {
     pub(in crate::stores) repeated: bool,
 }
 
-/// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
-/// often the server has closed an idle connection.
+/// Sends a request, and retries once if the connection breaks, usually because the server has
+/// closed an idle connection. Every operation is idempotent.
 pub(in crate::stores) async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
@@ -184,7 +184,7 @@ impl AsyncStore for Redis {
             tail: tail(ticket.id, pubsub.channel(), note),
         };
         let answer = self.step(line, operation).await;
-        // Not sooner: the first lock is not to wait for it.
+        // Not sooner: the first lock must not wait for it.
         pubsub.open();
         match answer {
             Ok(answer) => {
@@ -305,9 +305,9 @@ impl fmt::Debug for Redis {
     }
 }
 
-/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and checks that it
-/// can be used, within the time limit of one request. If it cannot be reached, the error says what
-/// listens there instead, if that is found in time.
+/// Opens the store at a URL of this scheme (`rest` follows the colon), and checks that it is
+/// usable, within the time limit of one request. If it is unreachable, the error says which other
+/// service listens there, if that is found in time.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
     let servers = Arc::clone(&config.servers);

@@ -1,4 +1,4 @@
-//! The scripts against the kernel's line.
+//! Compares the scripts with the kernel's line.
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
@@ -24,14 +24,14 @@ const KEYS: [&str; 7] = [
 const IDLE: Duration = Duration::from_secs(600);
 const KEPT: Kept = Kept { idle: IDLE, clock_span: Duration::from_secs(1) };
 
-/// Serialises the tests, which use the same keys.
+/// Serializes the tests, which use the same keys.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The number of places that are kept in a line's string.
 const FEW: u8 = 8;
 
-/// A script for the test: its clock is an argument, its messages go into a list, and `few` places
-/// fit the line's string.
+/// A script for the test: its clock is an argument, its messages go into a list, and the line's
+/// string has room for `few` places.
 fn model_of(text: &str, few: u8) -> redis::Script {
     let text = text
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
@@ -76,8 +76,9 @@ impl Server {
         call.invoke(&mut self.conn).expect("the script runs")
     }
 
-    /// Runs one operation; every other time in a batch, before departures of nobody: from two empty
-    /// lines (whose keys are the parts of the time), and from the line itself once again.
+    /// Runs one operation; every other time in a batch, before departures of nonexistent tickets:
+    /// from two empty lines (whose keys are the parts of the time), and once more from the line
+    /// itself.
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let (script, args) = match letter {
@@ -178,7 +179,7 @@ impl Subject for Server {
         (seen, self.woken())
     }
 
-    /// They are, by the server's own clock.
+    /// They expire by the server's own clock.
     fn forgets_evictions(&self) -> bool {
         false
     }
@@ -190,7 +191,7 @@ impl Subject for Server {
     }
 }
 
-/// Holds lines of which the first `few` places fit one string against the kernel's.
+/// Compares lines whose first `few` places fit one string with the kernel's.
 fn agree(seed: u64, few: u8) {
     let _turn = TURN.lock();
     let Some(server) = start("model") else { return };

@@ -2,9 +2,9 @@
 //!
 //! The process subscribes to one channel of its own, which is stored with each of its places; so a
 //! release notifies only the processes whose tickets it admits, and names the tickets. The process
-//! connects when its first request is answered, and nothing waits for that. Notices are lost before
-//! the process has subscribed and while the connection is down, so whatever waits then is woken to
-//! ask again; and waiters ask again anyway, after a bounded time.
+//! connects after its first request is answered, and nothing waits for that. Notices are lost
+//! before the process has subscribed and while the connection is down, so all tickets that wait at
+//! that time are then woken to ask again; besides, waiters ask again after a bounded time.
 //!
 //! In other libraries' layouts each lock has a channel, to which all its waiters subscribe: see
 //! [`channels`](super::channels).
@@ -39,7 +39,7 @@ struct Listener {
     /// Whether a message on a lock's channel is a reason to try again.
     is_notification: fn(&[u8]) -> bool,
     waiters: Waiters,
-    /// Tickets that began to wait while it was not subscribed. To be woken when it is.
+    /// Tickets that began to wait before it was subscribed, to be woken when it is.
     unheard: Mutex<Vec<TicketId>>,
     state: watch::Sender<State>,
 }
@@ -56,9 +56,9 @@ enum State {
     Down,
 }
 
-/// The number of tickets to be woken at most; others ask again after a bounded time.
+/// The most tickets to be woken; others ask again after a bounded time.
 const UNHEARD: usize = 4096;
-/// The interval of heartbeats while no notice comes.
+/// The interval of heartbeats while there are no notices.
 const PING: Duration = Duration::from_secs(5);
 
 impl PubSub {
@@ -120,7 +120,7 @@ impl PubSub {
         *self.listener.state.borrow() == State::On
     }
 
-    /// Wakes a ticket that began to wait before the task had subscribed, as soon as it has.
+    /// Wakes a ticket that began to wait before the task subscribed, as soon as it has.
     pub(in crate::stores) fn catch_up(&self, id: TicketId) {
         let mut unheard = self.listener.unheard.lock();
         if self.is_on() {
@@ -130,8 +130,8 @@ impl PubSub {
         }
     }
 
-    /// Adds a ticket to a lock's channel. It is woken when that is subscribed to: messages may have
-    /// been sent before.
+    /// Adds a ticket to a lock's channel. It is woken once the channel is subscribed to: messages
+    /// may have been sent before.
     pub(in crate::stores) fn follow(&self, channel: &str, id: TicketId) {
         if self.listener.channels.add_ticket(channel, id) {
             self.listener.waiters.wake(id);

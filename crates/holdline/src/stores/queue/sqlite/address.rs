@@ -1,4 +1,4 @@
-//! The address of a file store: what follows `sqlite:` in a URL, or the default path.
+//! The address of a file store: the part of a URL after `sqlite:`, or the default path.
 
 use super::sharing;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,32 +17,31 @@ pub(super) struct Address {
     pub(super) path: PathBuf,
     /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
-    /// Whether it may be on a network file system.
+    /// Whether the file may be on a network file system.
     pub(super) network: bool,
     pub(super) creation: Creation,
 }
 
-/// How the database is made if it is not there.
+/// How the database is created if it does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Creation {
-    /// Its mode and its group, if the URL names them; then an existing one of this user's gets them
-    /// too.
+    /// Its mode and group, if the URL gives them; an existing database of this user gets them too.
     pub(super) mode: Option<Mode>,
     pub(super) group: Option<Gid>,
-    /// Whether missing folders are made: only those of the default path.
+    /// Whether missing folders are created: only those of the default path.
     pub(super) makes_folders: bool,
 }
 
-/// The database of the machine: if it is there, it is the default of all users.
+/// The machine's database: if it exists, it is the default of all users.
 pub const MACHINE_PATH: &str = "/var/lib/holdline/locks.db";
-/// The variable that names another default.
+/// The environment variable for another default.
 const STATE: &str = "HOLDLINE_STATE";
 /// The options that a URL may have.
 const KNOWN: &str = "mode=600|660|666, group=GROUP, busy_timeout=TIME and network=allow";
 
-/// What a mode must be.
+/// The error for an invalid mode.
 const MODES: &str = "mode must be 600 (its owner alone), 660 (its group) or 666 (all users)";
-/// Short enough for an answer within two seconds. A waiting acquisition tries again.
+/// Short enough for an answer within two seconds. A waiting acquisition retries.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Address {
@@ -52,15 +51,15 @@ impl Address {
         Address { path: path.into(), busy_timeout: BUSY_TIMEOUT, network: false, creation }
     }
 
-    /// The default file, whose folder is made if need be, unless it was chosen by a path.
+    /// The default file. Its folder is created if necessary, unless the variable sets the path.
     pub(super) fn default_file() -> Result<Self> {
         let chosen = env::var_os(STATE).is_some_and(|path| !path.is_empty());
         let creation = Creation { makes_folders: !chosen, ..Creation::default() };
         Ok(Address { creation, ..Address::of(default_path()?) })
     }
 
-    /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and
-    /// the like are decoded.
+    /// Parses the part of a URL after `sqlite:`. A path is used as is; in the form with `//`, `%20`
+    /// and the like are decoded.
     pub(super) fn parse(rest: &str) -> Result<Self> {
         let refused = |why: String| {
             let message = format!("sqlite:{rest} is refused: {why}");
@@ -103,7 +102,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Sets an option, or says why not.
+    /// Sets an option, or says why it is invalid.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match (key, value) {
             ("busy_timeout", _) => {
@@ -123,15 +122,16 @@ impl Address {
     }
 }
 
-/// The default path of the file store: `$HOLDLINE_STATE`; or else `/var/lib/holdline/locks.db`, if
-/// that is there, which all users of the machine share; or else this user's own,
-/// `holdline/locks.db` in `$XDG_STATE_HOME` or in `~/.local/state`.
+/// The default path of the file store: `$HOLDLINE_STATE`; or else `/var/lib/holdline/locks.db`,
+/// which all users of the machine share, if it exists; or else this user's own, `holdline/locks.db`
+/// in `$XDG_STATE_HOME` or in `~/.local/state`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if none of these is known.
+/// [`ErrorKind::Invalid`] if no default can be determined.
 pub fn default_path() -> Result<PathBuf> {
-    // A file that cannot be looked at is there for others: to go on alone would be another world.
+    // A file that this user cannot inspect is in use by others: a separate default would not lock
+    // them out.
     let machine = Path::new(MACHINE_PATH);
     let absent = machine.symlink_metadata().is_err_and(|error| {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)

@@ -1,8 +1,8 @@
 //! The database file: finding, creating and opening it.
 //!
-//! Short-lived programs open existing databases, so that case runs no statement that writes or
+//! Short-lived programs open existing databases, so that path runs no statement that writes or
 //! waits for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close
-//! when it has grown. A checkpoint waits for the disk, so none is made inside of a transaction.
+//! when it has grown. A checkpoint waits for the disk, so none runs inside a transaction.
 
 use super::address::{Address, Creation};
 use super::errors::{busy, explain, obstacle, refused};
@@ -38,15 +38,15 @@ thread_local! {
     static LOG_PAGES: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// The endings of SQLite's files beside the database: its log, and the log's index.
+/// The suffixes of SQLite's files beside the database: its log, and the log's index.
 pub(super) const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
 /// A database file that exists, and its options.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// The path as it was given, for messages.
+    /// The path as given, for messages.
     pub(super) name: PathBuf,
-    /// The path without links, so that all processes find the same folder beside it.
+    /// The path with links resolved, so that all processes find the same folder beside it.
     file: PathBuf,
     /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
@@ -103,13 +103,13 @@ impl Site {
         self.beside(".live")
     }
 
-    /// The log of what is written, until it is taken into the file.
+    /// The write-ahead log.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn wal(&self) -> PathBuf {
         self.beside("-wal")
     }
 
-    /// The folder of the liveness locks, opened; it is created if need be.
+    /// Opens the folder of the liveness locks, and creates it if necessary.
     pub(super) fn liveness_dir(&self) -> io::Result<LivenessDir> {
         let about = fs::metadata(&self.file).ok();
         let sharing = about.as_ref().and_then(Sharing::of);
@@ -137,8 +137,8 @@ impl Site {
         }
     }
 
-    /// Whether another user has just made the files beside the database, and not yet given them its
-    /// mode and group.
+    /// Whether another user has just created the files beside the database, and has not yet given
+    /// them its mode and group.
     fn is_being_made(&self) -> bool {
         let closed = |path: PathBuf| {
             let access = Access::READ_OK | Access::WRITE_OK;
@@ -147,8 +147,8 @@ impl Site {
         !closed(self.file.clone()) && BESIDE.iter().any(|ending| closed(self.beside(ending)))
     }
 
-    /// Gives the files beside the database, if this user has made them, its mode and group. Its
-    /// owner makes the folder, since others may not be able to.
+    /// Gives the files beside the database that this user has created its mode and group. The
+    /// database's owner creates the folder, since others may not be able to.
     fn share(&self) -> io::Result<()> {
         let about = fs::metadata(&self.file)?;
         let Some(sharing) = Sharing::of(&about) else { return Ok(()) };
@@ -165,7 +165,7 @@ impl Site {
         let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
         let inode = match fs::metadata(&self.file) {
             Ok(about) => (about.dev(), about.ino()),
-            // It was removed after it was found.
+            // The file was removed after it was found.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match create(&self.file, self.creation) {
                     Ok(_) => return self.connect(),
@@ -180,16 +180,16 @@ impl Site {
         conn.busy_timeout(Duration::ZERO)?; // SQLite's own waiting starves one of two processes
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         conn.set_prepared_statement_cache_capacity(48);
-        // In place of SQLite's own, which makes a checkpoint as a part of the commit.
+        // In place of SQLite's own hook, which checkpoints as a part of the commit.
         conn.wal_hook(Some(note_log_pages));
         if conn.is_readonly("main")? {
-            // SQLite opens a file read-only if it may not write, or could not for a moment.
+            // SQLite opens a file read-only if it cannot write it, even only for a moment.
             return Ok(Err(obstacle(&self.name).unwrap_or_else(|| {
                 refused("write the lock database", &self.name, io::ErrorKind::Interrupted.into())
             })));
         }
-        // Enough: a power failure ends the lock holders as well, and tokens do not depend on what
-        // is stored as long as the wall clock goes forward.
+        // Sufficient: a power failure ends the lock holders as well, and tokens do not depend on
+        // stored data as long as the wall clock goes forward.
         conn.pragma_update(None, "synchronous", "NORMAL")?;
         if let Err(error) = schema::check(self, &conn)? {
             return Ok(Err(error));
@@ -203,8 +203,7 @@ impl Site {
         Ok(Ok(OpenDatabase { conn, inode }))
     }
 
-    /// Whether the path still leads to the file that is open. If not, other processes use the new
-    /// file.
+    /// Whether the path still leads to the open file. If not, other processes use the new file.
     pub(super) fn current(&self, open: &OpenDatabase) -> bool {
         self.is(open.inode)
     }
@@ -217,22 +216,22 @@ impl Site {
     pub(super) fn checkpoint(&self, open: &OpenDatabase) {
         let page = || open.conn.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
         let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| {
-            // Smaller than any such log: then nothing is asked.
+            // If the log is smaller than any with so many pages, no query is needed.
             log.len() > LOG * 512 && page().is_ok_and(|page| log.len() > LOG * u64::from(page))
         });
         if long {
-            // If other processes use it now, one of them will do it.
+            // If other processes use it now, one of them will do this.
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
     }
 }
 
 impl OpenDatabase {
-    /// Checkpoints the log, and returns whether the next to write may begin it anew, which it does
-    /// unless somebody reads just then.
+    /// Checkpoints the log, and returns whether it starts anew.
     ///
-    /// First what there is, beside those who write. They have written more by then, and so would
-    /// again and again, and the log would grow without end. So then that little, while they wait.
+    /// The first checkpoint runs while others write. They add to the log meanwhile, and would do so
+    /// every time, so that the log would grow without end. The second one makes them wait, and has
+    /// little to do.
     pub(super) fn checkpoint(&self) -> rusqlite::Result<bool> {
         let began = clock::now();
         let passive = "PRAGMA wal_checkpoint(PASSIVE)";
@@ -257,8 +256,8 @@ fn may_hold_up(took: Duration, pages: i64) -> bool {
     took < QUICK || pages >= LONGEST
 }
 
-/// Whether a checkpoint goes on to wait, after so many pauses, for those who write to end or, while
-/// it keeps others from writing, for those who read: a few milliseconds.
+/// Whether a checkpoint continues to wait, after this many pauses, for writers to end or, while it
+/// blocks writers, for readers: a few milliseconds.
 fn waits(pauses: i32) -> bool {
     if pauses < 32 {
         pause();
@@ -272,12 +271,12 @@ fn note_log_pages(_: &Wal, pages: c_int) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The length of the log, in pages, after the commit that this thread has just made, if it has.
+/// The length of the log, in pages, after the commit that this thread has just made, if any.
 pub(super) fn take_log_pages() -> Option<u32> {
     u32::try_from(LOG_PAGES.take()).ok().filter(|pages| *pages > 0)
 }
 
-/// The file beside this one with its name and this ending.
+/// The file beside this one with the same name and this suffix.
 pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut path = OsString::from(file);
     path.push(ending);
@@ -320,7 +319,7 @@ fn create(path: &Path, creation: Creation) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(making)
 }
 
-/// Creates the file with a mode and a group. It is there only when it has both.
+/// Creates the file with a mode and a group. It becomes visible only with both.
 fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
     let name = beside(path, &format!(".new-{:016x}", fastrand::u64(..)));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
@@ -330,11 +329,11 @@ fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
     made
 }
 
-/// Whether the file is a mount point: a container may be given the file without its folder.
+/// Whether the file itself is a mount point: a container may be given the file without its folder.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn mounted_alone(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-    // An older kernel does not say.
+    // An older kernel does not tell.
     statx(CWD, file, AtFlags::empty(), StatxFlags::TYPE)
         .is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
@@ -344,7 +343,7 @@ pub(super) fn mounted_alone(_file: &Path) -> bool {
     false
 }
 
-/// The file systems that are on another machine, or may be, by magic number.
+/// The magic numbers of file systems that are, or may be, on another machine.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NETWORKS: [(u32, &str); 15] = [
     (0x6969, "NFS"),

@@ -1,4 +1,5 @@
-//! Errors of SQLite and of the system as this library's errors: one sentence each, naming the file.
+//! Converts errors of SQLite and of the system into this library's: one sentence each, with the
+//! file.
 
 use super::database::{BESIDE, beside};
 use crate::error::{Error, ErrorKind};
@@ -29,7 +30,7 @@ pub(super) fn corrupt_value() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(code, Some("a stored value makes no sense".to_owned()))
 }
 
-/// The library's error for an error of SQLite's about this file.
+/// Converts an SQLite error about this file.
 pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
     let name = path.display();
     if busy(&error) {
@@ -98,11 +99,12 @@ fn extended(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
-/// The files that SQLite opens for a database: itself, its log, the log's index, and its folder.
+/// The number of files that SQLite opens for a database: itself, its log, the log's index, and its
+/// folder.
 const DESCRIPTORS: usize = 4;
 
-/// The reason why this process cannot write the database, which SQLite does not say; if it can be
-/// found. The database's files are not opened here: closing one would end SQLite's locks on it.
+/// The reason why this process cannot write the database, which SQLite does not report, if it can
+/// be found. Does not open the database's files: closing one would end SQLite's locks on it.
 pub(super) fn obstacle(path: &Path) -> Option<Error> {
     const OPEN: &str = "open the lock database";
     let writable = |file: &Path, access| {
@@ -110,7 +112,7 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
             .err()
             .map(|errno| unshared(file, errno).unwrap_or_else(|| refused(OPEN, file, errno.into())))
     };
-    // SQLite has freed its descriptors by now.
+    // SQLite has closed its descriptors by now.
     let spare: io::Result<Vec<File>> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
     if let Err(error) = spare
         && out_of_descriptors(&error)
@@ -131,8 +133,8 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
         .or_else(|| writable(file.parent()?, Access::WRITE_OK | Access::EXEC_OK))
 }
 
-/// The error for a file of another user's that is not shared with this user, which its owner can
-/// change by the options of the URL.
+/// The error for another user's file that is not shared with this user. Its owner can share it with
+/// the URL's options.
 fn unshared(file: &Path, errno: Errno) -> Option<Error> {
     let about = file.metadata().ok()?;
     let own = rustix::process::geteuid().as_raw();
@@ -147,7 +149,7 @@ fn unshared(file: &Path, errno: Errno) -> Option<Error> {
     })
 }
 
-/// How the owner of a database shares it.
+/// How the owner of a database can share it.
 pub(super) const SHARE: &str = "let its owner share it, with ?mode=666 (all users) or ?group=NAME \
                                 (a group) in the URL";
 
@@ -158,8 +160,8 @@ pub(super) fn owned(file: &Metadata) -> String {
     format!("it is for user {user}{group} only (mode {mode:o})")
 }
 
-/// The error for a file of another user's in a folder such as /tmp, which Linux lets nobody else
-/// open for writing (`fs.protected_regular`).
+/// The error for another user's file in a folder such as /tmp, where Linux lets only its owner open
+/// it for writing (`fs.protected_regular`).
 fn protected(file: &Path) -> Option<Error> {
     let (about, folder) = (file.metadata().ok()?, file.parent()?.metadata().ok()?);
     let own = rustix::process::geteuid().as_raw();
@@ -174,12 +176,12 @@ fn protected(file: &Path) -> Option<Error> {
     })
 }
 
-/// Whether the process or the system has no file descriptors left.
+/// Whether the process or the system has run out of file descriptors.
 pub(super) fn out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// The library's error for a system error: what was to be done, to which file.
+/// Converts a system error: what was being done, and to which file.
 pub(super) fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
     let (kind, advice) = match error.kind() {
         _ if out_of_descriptors(&error) => (

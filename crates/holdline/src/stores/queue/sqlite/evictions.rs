@@ -1,7 +1,7 @@
-//! Recent evictions, with the notes that say by whom and why, for the evicted processes.
+//! Recent evictions, with their notes (by which process, and why), for the evicted processes.
 //!
-//! A note is written in the transaction that removes the place. Few are kept, and not for long;
-//! expired ones are deleted by the next eviction, or by the next sweep of idle lines.
+//! A note is written in the transaction that removes the place. Only a few are kept, and briefly;
+//! the next eviction, or the next sweep of idle lines, deletes expired ones.
 
 use super::machine;
 use super::rows::{column, ticket};
@@ -10,7 +10,7 @@ use holdline_kernel::Time;
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
-/// The number of evictions that are kept, of all lines together.
+/// The most evictions that are kept, of all lines together.
 const MOST: i64 = 1024;
 
 /// Stores the note on the eviction of this ticket.

@@ -1,4 +1,4 @@
-//! Looking at the file of a store: what the guide warns of. Nothing is made or changed.
+//! The examination of a store's file for the problems that the guide warns of. It changes nothing.
 
 use super::address::Address;
 use super::database::{BESIDE, beside, mounted_alone, network_system};
@@ -10,14 +10,13 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// With less room than this, in bytes, the log may fail to grow.
+/// The free space, in bytes, below which the log may fail to grow.
 const LITTLE: u64 = 64 << 20;
 const HARDLY_ANY: u64 = 1 << 20;
-/// A log of this length, in bytes, is one that something keeps from being written back.
+/// The length of a log, in bytes, that something must be preventing from being checkpointed.
 const LONG_LOG: u64 = 64 << 20;
 
-/// Looks at the file that a URL names, of which `rest` follows the colon. Returns whether it is
-/// there.
+/// Examines the file named in a URL; `rest` follows the colon. Returns whether it exists.
 pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
     let address = Address::parse(rest)?;
     let path = fs::canonicalize(&address.path).unwrap_or_else(|_| address.path.clone());
@@ -52,7 +51,7 @@ pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
     Ok(file.is_some())
 }
 
-/// The nearest folder above that is there.
+/// The nearest existing folder above a path.
 fn nearest_folder(path: &Path) -> Option<PathBuf> {
     let whole = std::path::absolute(path).ok()?;
     whole.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned)
@@ -82,7 +81,7 @@ fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
     }
 }
 
-/// Its users must be able to write the files beside it, or to make them; and strangers must not.
+/// Checks that the file's users can write or create the files beside it, and that others cannot.
 fn rights(path: &Path, folder: &Path, exists: bool, findings: &mut Findings) {
     let name = folder.display();
     let writable = |file: &Path| access(file, Access::READ_OK | Access::WRITE_OK).is_ok();

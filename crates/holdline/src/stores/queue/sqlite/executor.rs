@@ -1,4 +1,4 @@
-//! The executor of transactions: on the caller's thread if possible, or else on one worker.
+//! The executor of transactions: on the caller's thread if possible, otherwise on one worker.
 //!
 //! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So it runs on
 //! the caller's thread, unless the database is busy: then the worker runs it, which can wait
@@ -20,15 +20,15 @@ pub(super) struct Executor {
     pub(super) site: Site,
     open: Mutex<OpenDatabase>,
     pending: AtomicUsize,
-    /// Whether the log is to be checkpointed.
+    /// Whether a checkpoint is due.
     checkpoint_due: AtomicBool,
-    /// The length of the log, in pages, at which it next is.
+    /// The length of the log, in pages, at which the next checkpoint is due.
     checkpoint_at: AtomicU32,
-    /// The process that opened it: neither threads nor an open database survive a fork.
+    /// The process that opened the store: neither threads nor an open database survive a fork.
     pid: u32,
 }
 
-/// The pages that the log grows by until it is checkpointed: as many as by default in SQLite.
+/// How many pages the log grows by between checkpoints: SQLite's default.
 const CHECKPOINT: u32 = 1000;
 
 /// A job of the worker; counted as pending until it is dropped.
@@ -67,7 +67,7 @@ impl Executor {
         if self.idle() { self.try_read(work) } else { None }
     }
 
-    /// Runs a reading transaction now, unless it would have to wait; also while the worker waits
+    /// Runs a reading transaction now, unless it would have to wait; even while the worker waits
     /// for the write lock.
     pub(super) fn try_read<T>(
         &self,
@@ -106,7 +106,7 @@ impl Executor {
         }
     }
 
-    /// Runs a transaction, and waits as long as the database may be busy.
+    /// Runs a transaction, and retries for as long as the database may be busy.
     pub(super) fn run<T>(&self, work: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         self.run_with_retry(self.limit(), || true, work)
     }
@@ -121,7 +121,7 @@ impl Executor {
         self.pending.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The job that was counted, until it is dropped.
+    /// Takes over a job that was counted; it is pending until the result is dropped.
     pub(super) fn take_up(&self) -> Pending<'_> {
         Pending(self)
     }
@@ -134,8 +134,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Notes how long the log is after a transaction. One that could not be checkpointed is left
-    /// until it has grown as much again.
+    /// Records the length of the log after a transaction. A log that could not be checkpointed is
+    /// left until it has grown by as much again.
     fn note_log(&self) {
         let Some(pages) = take_log_pages() else { return };
         if pages < CHECKPOINT {
@@ -146,13 +146,13 @@ impl Executor {
         }
     }
 
-    /// Whether a checkpoint is due. It is said once.
+    /// Whether a checkpoint is due. Returns true only once per checkpoint.
     pub(super) fn take_checkpoint(&self) -> bool {
         self.checkpoint_due.load(Ordering::Relaxed)
             && self.checkpoint_due.swap(false, Ordering::Relaxed)
     }
 
-    /// Checkpoints the log, so that it begins anew, unless a reader keeps it or the disk is slow.
+    /// Checkpoints the log, so that it starts anew, unless a reader prevents that or the disk is slow.
     pub(super) fn checkpoint(&self) {
         let checkpointed = self.open.lock().checkpoint();
         if !matches!(checkpointed, Ok(true)) {
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(self.executor.run(|conn| conn.execute(sql, [])).unwrap(), 1);
         }
 
-        /// Commits until a checkpoint is due, and returns how many commits that took.
+        /// Commits until a checkpoint is due, and returns the number of commits.
         fn commit_until_due(&self) -> u32 {
             for commits in 1..=2 * CHECKPOINT {
                 self.commit();
@@ -218,7 +218,7 @@ mod tests {
             u32::from_be_bytes(head[16..].try_into().unwrap())
         }
 
-        /// The pages of the log, and how many of them are in the file.
+        /// The pages of the log, and how many of them have been checkpointed.
         fn log(&self) -> (u32, u32) {
             let read = |conn: &Connection| {
                 conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| {
@@ -237,7 +237,7 @@ mod tests {
         assert!(pages >= CHECKPOINT && done == 0, "{done} of {pages}");
         assert!(!world.executor.take_checkpoint(), "it was said");
         world.executor.checkpoint();
-        // Then the log begins anew.
+        // Then the log starts anew.
         world.commit();
         assert!(world.log().0 < 10, "{:?}", world.log());
         assert!(world.commit_until_due() > CHECKPOINT / 2);

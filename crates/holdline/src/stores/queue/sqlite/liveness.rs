@@ -1,11 +1,11 @@
-//! Liveness locks: a file for each process, locked for as long as the process runs.
+//! Liveness locks: one file per process, locked for as long as the process runs.
 //!
-//! The kernel frees the lock when the process ends, however it ends. Places carry the process's
-//! number; a process that waits behind one tries the lock of that file, and if it is free the owner
-//! is dead, for good: numbers are random, and no liveness lock is ever taken again.
+//! The kernel frees the lock when the process ends, however it ends. Places carry the number of
+//! their process. A process that waits behind one tries to lock that file; if the lock is free, the
+//! owner is dead for good: numbers are random, and no liveness lock is ever taken again.
 //!
-//! A liveness lock that is *missing* says nothing: the folder may have been emptied, or the
-//! same database is mounted elsewhere without it. Then only the lease decides.
+//! A *missing* liveness lock proves nothing: the folder may have been emptied, or the database is
+//! mounted elsewhere without it. Then only the lease decides.
 
 use super::database::pause;
 use super::rows::Process;
@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The most tries to open a folder that is just being made: some 100 ms.
+/// The most attempts to open a folder that is just being created: some 100 ms.
 const TRIES: u32 = 500;
 
 /// The folder of the liveness locks and sockets.
@@ -28,9 +28,9 @@ pub(super) struct LivenessDir {
     folder: OwnedFd,
     /// Whether its files can be named through the open folder descriptor.
     by_folder: bool,
-    /// The users that share the files, if others than this one do.
+    /// The users that share the files, if there are others than this one.
     sharing: Option<Sharing>,
-    /// The user whose files they are to be, if this one is root.
+    /// The user who must own the files, if this one is root.
     owner: Option<Owner>,
 }
 
@@ -53,7 +53,7 @@ fn socket_name(process: Process) -> String {
     format!("{process:016x}.sock")
 }
 
-/// Reads the name of a file in the folder: the process, and the ending.
+/// Parses the name of a file in the folder: the process, and the suffix.
 fn read_name(name: &str) -> Option<(Process, &str)> {
     let (stem, ending) = name.split_once('.')?;
     if stem.len() != 16 {
@@ -79,8 +79,8 @@ pub(super) fn any_held(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Creates the folder. That its owner has put another in its place meanwhile is of no use: a link
-/// is not followed, and a folder with anything in it stays root's.
+/// Creates the folder. Its owner gains nothing by replacing it meanwhile: a link is not followed,
+/// and a folder that is not empty stays root's.
 fn create(path: &Path, owner: Option<Owner>) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -97,8 +97,8 @@ fn create(path: &Path, owner: Option<Owner>) -> io::Result<()> {
 }
 
 impl LivenessDir {
-    /// Opens the folder, and creates it if need be, for those who share the database, or for its
-    /// owner.
+    /// Opens the folder, and creates it if necessary, for the users that share the database, or for
+    /// its owner.
     pub(super) fn open(
         path: &Path,
         sharing: Option<Sharing>,
@@ -113,7 +113,7 @@ impl LivenessDir {
             tries += 1;
             match error.kind() {
                 io::ErrorKind::NotFound => create(path, owner)?,
-                // Another user may have made it just now, and not yet opened it to others.
+                // Another user may have just created it, and not yet opened it to others.
                 io::ErrorKind::PermissionDenied if sharing.is_some() && tries < TRIES => pause(),
                 _ => return Err(error),
             }
@@ -124,18 +124,18 @@ impl LivenessDir {
         Ok(LivenessDir { sharing, owner, ..found })
     }
 
-    /// Opens a file of this process's to those who share the database.
+    /// Opens a file of this process to the users that share the database.
     fn share(&self, name: &str, mode: impl Fn(Sharing) -> Mode) -> io::Result<()> {
         let Some(sharing) = self.sharing else { return Ok(()) };
         sharing.apply(&self.folder, Path::new(name), mode(sharing))
     }
 
-    /// Opens this process's socket to those who share the database.
+    /// Opens this process's socket to the users that share the database.
     pub(super) fn share_socket(&self, process: Process) -> io::Result<()> {
         self.share(&socket_name(process), Sharing::file_mode)
     }
 
-    /// Opens the folder if it is there.
+    /// Opens the folder if it exists.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
@@ -169,14 +169,14 @@ impl LivenessDir {
         }
     }
 
-    /// Another process's liveness lock, if it is there and can be opened.
+    /// Another process's liveness lock, if it exists and can be opened.
     pub(super) fn peer(&self, process: Process) -> Option<PeerLock> {
         self.open_peer(process).ok().flatten()
     }
 
-    /// Another process's liveness lock, if it is there.
+    /// Another process's liveness lock, if it exists.
     fn open_peer(&self, process: Process) -> io::Result<Option<PeerLock>> {
-        // Where other users may write, there may be more than files.
+        // Other users may have put other things than files here.
         let safely = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | safely;
         match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
@@ -186,7 +186,7 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of a process if it is dead. Meanwhile its liveness lock is held, so that a
+    /// Removes the files of a process if it is dead. Its liveness lock is held meanwhile, so that a
     /// process that is just starting cannot take it.
     pub(super) fn clear(&self, process: Process) {
         match self.peer(process) {
@@ -195,14 +195,14 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of a process. Its liveness lock, if it is there, must be held.
+    /// Removes the files of a process. Its liveness lock, if it exists, must be held.
     pub(super) fn remove(&self, process: Process) {
         // The socket first: a socket without a liveness lock may be removed by any process.
         let _ = rustix::fs::unlinkat(&self.folder, socket_name(process), AtFlags::empty());
         let _ = rustix::fs::unlinkat(&self.folder, lock_name(process), AtFlags::empty());
     }
 
-    /// The dead processes whose liveness locks are still there; and the processes that have only a
+    /// The dead processes whose liveness locks still exist; and the processes that have only a
     /// socket, which may be alive.
     pub(super) fn stale_locks(&self) -> (Vec<Process>, Vec<Process>) {
         let (mut dead, mut orphan_sockets) = (Vec::new(), Vec::new());
@@ -222,8 +222,8 @@ impl LivenessDir {
         (dead, orphan_sockets)
     }
 
-    /// The address of a process's socket: through the open folder descriptor, because the address
-    /// of a socket may have only 108 bytes.
+    /// The path of a process's socket: through the open folder descriptor, because a socket's path
+    /// may have only 108 bytes.
     pub(super) fn socket(&self, process: Process) -> PathBuf {
         let name = socket_name(process);
         if self.by_folder {
@@ -235,12 +235,12 @@ impl LivenessDir {
 }
 
 impl OwnLock {
-    /// Keeps it over an exec: it is then free when all that have inherited it have ended.
+    /// Keeps the lock over an exec: it is free when all processes that inherited it have ended.
     pub(super) fn inherit(&self) -> io::Result<()> {
         Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
     }
 
-    /// Whether the file is still there for other processes to see.
+    /// Whether the file is still linked, so that other processes see it.
     pub(super) fn is_linked(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
     }
@@ -261,7 +261,7 @@ impl PeerLock {
         free
     }
 
-    /// Runs `work` with the lock held, if it was free.
+    /// Runs `work` with the lock held, if the lock was free.
     fn if_free(&self, work: impl FnOnce()) {
         if rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockShared).is_ok() {
             work();

@@ -1,8 +1,8 @@
-//! The boot id and the clock of the machine, as all processes on its kernel see them.
+//! The boot id and the clock of the machine, on which all processes of one kernel agree.
 //!
-//! Leases in the database are judged by the boot-time clock, and a time namespace (a container may
-//! have one) shifts that clock for the processes in it. What is stored is the clock without the
-//! shift, on which all namespaces of one kernel agree.
+//! Leases in the database are judged by the boot-time clock. A time namespace (a container may have
+//! one) shifts that clock for its processes. The database stores the clock without the shift, on
+//! which all namespaces of one kernel agree.
 
 use super::errors::{out_of_descriptors, refused};
 use crate::clock;
@@ -23,7 +23,7 @@ const OFFSETS: &str = "/proc/self/timens_offsets";
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const INITIAL: &str = "time:[4026531834]";
 
-/// The time now by the clock that is stored: boot time without the shift of a time namespace.
+/// The current time on the stored clock: boot time without the shift of a time namespace.
 pub(super) fn now() -> Time {
     unshifted(clock::now(), SHIFT.get().copied().unwrap_or(0))
 }
@@ -33,7 +33,7 @@ fn unshifted(now: Time, shift: i128) -> Time {
     Time(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Reads the shift of this process's clock; to be called before [`now`].
+/// Reads the shift of this process's clock; must be called before [`now`].
 pub(super) fn detect_shift() -> Result<()> {
     if SHIFT.get().is_none() {
         let shift = read_shift().map_err(|error| {
@@ -53,7 +53,7 @@ pub(super) fn detect_shift() -> Result<()> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_shift() -> io::Result<i128> {
     let namespace = |name: &str| fs::read_link(format!("/proc/self/ns/{name}"));
-    // Nearly always so: then one look is enough.
+    // Nearly always true: then one look suffices.
     if namespace("time").is_ok_and(|own| own == Path::new(INITIAL)) {
         return Ok(0);
     }
@@ -75,7 +75,7 @@ fn read_shift() -> io::Result<i128> {
     Ok(0)
 }
 
-/// Reads the line `boottime SECONDS NANOSECONDS` (older kernels write a number for the clock).
+/// Parses the line `boottime SECONDS NANOSECONDS` (older kernels write a number for the clock).
 fn parse_shift(text: &str) -> Option<i128> {
     let mut words = text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -86,7 +86,7 @@ fn parse_shift(text: &str) -> Option<i128> {
     Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
-/// The boot id. One kernel may show several: a container may have one of its own mounted over the
+/// The boot id. One kernel may show several: a container may have its own mounted over the
 /// kernel's.
 pub(super) fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");

@@ -1,14 +1,14 @@
 //! The store `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `database` opens the database, `schema` creates and checks its
-//!   tables, `errors` explains its errors, `machine` is the clock of its leases.
+//! - `address` parses the URL, `database` opens the database, `schema` creates and checks its
+//!   tables, `errors` converts errors, `machine` is the clock of its leases.
 //! - `rows` keeps the kernel's places in tables, `evictions` the notes about evictions, and
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
-//! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
-//!   detects dead processes, `observe` tells observers of changes, and `shared` is the state of
+//! - `liveness` has a lock file per process, `monitor` is the thread that receives notices and
+//!   detects dead processes, `observe` notifies observers of changes, and `shared` is the state of
 //!   handles and threads. `sharing` is for several users.
-//! - `examine` looks at the file for `doctor`.
+//! - `examine` examines the file for `doctor`.
 //!
 //! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
 //! on their arrival: everything is decided in the database.
@@ -77,27 +77,26 @@ type Job = Box<dyn FnOnce(&Shared) + Send>;
 
 /// The capacity of the worker's queue; more operations wait in their own futures.
 const QUEUE: usize = 1024;
-/// The polling interval of a waiter that has no socket to be woken by.
+/// The poll interval of a waiter without a socket to be woken by.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 impl File {
-    /// Opens the store in this file, which is created if it is not there. Its folder must be there.
+    /// Opens the store in this file, which is created if it does not exist. Its folder must exist.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the file cannot be written or made, [`ErrorKind::Corrupt`] if it is
-    /// something else than a lock database of this version, [`ErrorKind::Unsupported`] on a network
-    /// file system.
+    /// [`ErrorKind::Denied`] if the file cannot be written or created, [`ErrorKind::Corrupt`] if it
+    /// is not a lock database of this version, [`ErrorKind::Unsupported`] on a network file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         File::at(Address::of(path.as_ref()))
     }
 
-    /// Opens the store that a URL names: `sqlite:PATH` or `sqlite:///absolute/path`, perhaps with
-    /// `?mode=660`, `?group=NAME`, `?busy_timeout=2s` or `?network=allow`, and `&` between several.
+    /// Opens the store at this URL: `sqlite:PATH` or `sqlite:///absolute/path`, optionally with
+    /// `?mode=660`, `?group=NAME`, `?busy_timeout=2s` or `?network=allow`, joined by `&`.
     ///
     /// # Errors
     ///
-    /// As [`File::open`], and [`ErrorKind::Invalid`] if the URL makes no sense.
+    /// As [`File::open`], and [`ErrorKind::Invalid`] if the URL is invalid.
     pub fn open_url(url: &str) -> Result<Self> {
         File::at(Address::parse(url.strip_prefix("sqlite:").unwrap_or(url))?)
     }
@@ -111,10 +110,10 @@ impl File {
         File::at(Address::default_file()?)
     }
 
-    /// Lets the programs that this process executes from now on inherit what shows it to be alive.
-    /// The locks that it holds then last, without being renewed, until the last of these programs
-    /// has ended, or their leases are over. For `exec` in place of this process; a child that is
-    /// started so keeps the locks of a parent that died.
+    /// Lets programs executed by this process from now on inherit its liveness lock. The locks that
+    /// it holds then last, without renewal, until the last of these programs has ended or their
+    /// leases are over. Meant for an `exec` that replaces this process; a child started in this way
+    /// keeps the locks of a parent that has died.
     ///
     /// # Errors
     ///
@@ -134,7 +133,7 @@ impl File {
         &self.handle.shared
     }
 
-    /// Runs a transaction: at once if possible, else on the worker.
+    /// Runs a transaction: at once if possible, otherwise on the worker.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
@@ -154,7 +153,7 @@ impl File {
         Ok(value)
     }
 
-    /// Checkpoints the log, after the notices have been sent, and not on the caller's thread.
+    /// Checkpoints the log after the notices have been sent, and on the worker.
     fn checkpoint_on_worker(&self) {
         let job = |shared: &Shared| {
             drop(shared.executor.take_up()); // no operation
@@ -208,8 +207,8 @@ impl File {
         .await
     }
 
-    /// Removes the places of the dead among these processes. Returns whether there were any, or
-    /// others may have removed them.
+    /// Removes the places of the dead processes among these. Returns whether there were any, or
+    /// another process may have removed them.
     async fn remove_dead(&self, processes: &[rows::Process]) -> Result<bool> {
         let (dead, missing) = self.shared().dead_of(processes)?;
         let any = missing || !dead.is_empty();
@@ -268,7 +267,7 @@ impl AsyncStore for File {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        // The monitor is needed only if the ticket has to wait, so it is tried without first.
+        // The monitor is needed only if the ticket has to wait, so the first attempt goes without.
         let quick =
             if how == Enter::Queue && self.shared().monitor().is_none() { Enter::Try } else { how };
         let mut entered = self.try_enter(line, ticket, note, quick).await?;
@@ -282,7 +281,8 @@ impl AsyncStore for File {
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    // The lock is held for long: start the monitor, to be told of an eviction.
+                    // The lock is held for a long time: start the monitor, to receive notice of an
+                    // eviction.
                     self.shared().try_start_monitor();
                 }
                 Ok(Standing::Admitted(seq))
@@ -336,7 +336,7 @@ impl AsyncStore for File {
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let prefix = prefix.to_owned();
         self.shared().in_opening_process()?;
-        // There may be very many locks: too long for the caller's thread.
+        // There may be very many locks: too slow for the caller's thread.
         self.run_on_worker(move |shared, conn| {
             operations::list(conn, &prefix, &mut shared.liveness_check())
         })
@@ -348,7 +348,7 @@ impl AsyncStore for File {
         self.ask(move |_, conn| operations::evict(conn, &name, id, &note)).await
     }
 
-    /// Listens to what the kernel tells of the files, where it does.
+    /// Listens to the kernel's file notifications, if available.
     fn subscribe(&self, _lines: &Lines) -> Subscription {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         return self.shared().observers.subscribe(&self.shared().executor.site);
@@ -380,7 +380,7 @@ pub(crate) fn open_default() -> Result<Arc<dyn Store>> {
     Ok(Arc::new(File::open_default()?))
 }
 
-/// Reads what follows `sqlite:`.
+/// Opens the store for the part of a URL after `sqlite:`.
 pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(File::open_url(rest)?))
 }

@@ -1,7 +1,7 @@
-//! The monitor: one thread for each store, started when a ticket first has to wait.
+//! The monitor: one thread per store, started when a ticket first has to wait.
 //!
-//! It receives the notices of other processes, and every 50 ms, while tickets of this process wait,
-//! it checks the liveness locks of the processes that block them. When one is dead its places are
+//! It receives the notices of other processes. While tickets of this process wait, it checks every
+//! 50 ms the liveness locks of the processes that block them. When one is dead, its places are
 //! removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 /// The interval between checks of the liveness locks.
 const TICK: Duration = Duration::from_millis(50);
-/// After so many ticks without a waiter, the thread sleeps until it is woken.
+/// The number of ticks without a waiter after which the thread sleeps until woken.
 const IDLE_TICKS: u32 = 20;
-/// The number of places in one message at most.
+/// The most places in one message.
 const BATCH: usize = 512;
 /// The length of a place in a message: the ticket's id and the place's number.
 const PLACE: usize = 16 + 8;
@@ -34,7 +34,7 @@ const PLACE: usize = 16 + 8;
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: Mutex<State>,
-    /// The socket that receives notices. None if the system gave no socket; then waiters poll.
+    /// The socket that receives notices. `None` if the system provides none; then waiters poll.
     inbox: Option<UnixDatagram>,
     /// A socket pair that wakes the thread: a byte sent to the first is received at the second.
     wakeup: (UnixDatagram, UnixDatagram),
@@ -53,10 +53,10 @@ struct State {
 #[derive(Debug)]
 struct WaitEntry {
     line: Name,
-    /// The number of waits for this ticket; a retry may overlap with what it retries.
+    /// The number of waits for this ticket; a retry may overlap with the call that it repeats.
     waiters: usize,
     watching: Vec<Process>,
-    /// `watching` has to be read from the database again.
+    /// Whether `watching` must be read from the database again.
     stale: bool,
 }
 
@@ -71,7 +71,7 @@ struct Watched {
 pub(super) struct Findings {
     /// Processes that died.
     pub(super) dead: Vec<Process>,
-    /// The tickets whose `watching` has to be read again.
+    /// The tickets whose `watching` must be read again.
     pub(super) stale: Vec<(Name, TicketId)>,
 }
 
@@ -84,7 +84,7 @@ pub(super) trait MonitorHandler {
 }
 
 impl Monitor {
-    /// A monitor with a socket for the notices to this process.
+    /// Creates a monitor with a socket for notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
         let inbox = UnixDatagram::bind(liveness_dir.socket(process))
             .and_then(|inbox| liveness_dir.share_socket(process).map(|()| inbox))
@@ -151,7 +151,7 @@ impl Monitor {
         }
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -185,7 +185,7 @@ impl Monitor {
         }
     }
 
-    /// The deadline of the next wait for messages; none if the monitor is closed.
+    /// The deadline of the next wait for messages; `None` if the monitor is closed.
     fn plan(&self, idle: u32, next: Time) -> Option<Time> {
         let mut state = self.state.lock();
         if state.closed {
@@ -195,7 +195,7 @@ impl Monitor {
         Some(if state.asleep { Time::NEVER } else { next })
     }
 
-    /// Waits for a message, or until `limit`, and handles all that have come.
+    /// Waits for a message, or until `limit`, and handles all messages that have come.
     fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
@@ -204,7 +204,7 @@ impl Monitor {
         match poll(&mut fds, wait.as_ref()) {
             Ok(1..) => {}
             Ok(0) | Err(Errno::INTR) => return,
-            // For want of memory, or below a limit.
+            // The system is short of memory, or at a limit.
             Err(_) => return std::thread::sleep(TICK),
         }
         while self.wakeup.1.recv(buffer).is_ok() {}

@@ -1,8 +1,8 @@
-//! Observers: one thread for each store that is observed, which hears from the kernel (inotify)
-//! when the database is written, or a process closes its liveness lock, as one that dies does.
+//! Observers: one thread for each observed store, which the kernel (inotify) tells when the
+//! database is written, or when a process closes its liveness lock, as on its death.
 //!
-//! Processes that lock do nothing for it. What they write is told whole, whichever line it is
-//! about. A place that runs out is not told; so observers look at intervals, too.
+//! Processes that lock do nothing for it. Every write is reported, whichever line it is about.
+//! Expiries are not reported, so observers also poll.
 
 use super::database::Site;
 use crate::store::{Notifier, Subscription};
@@ -20,11 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is written is visible to others a moment later: after so much quiet, it is told again.
+/// The quiet period after which a change is reported again: a write is visible to others only a
+/// moment later.
 const SETTLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// The pause after `poll` has failed: for want of memory, or below a limit. Observers look at
-/// intervals meanwhile.
+/// The pause after `poll` has failed, for lack of memory or at a limit. Observers poll the database
+/// meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The subscriptions of a store's observers.
@@ -35,11 +36,11 @@ pub(super) struct Observers(Mutex<State>);
 struct State {
     list: Vec<(u64, Notifier)>,
     last: u64,
-    /// Ends the thread when it is dropped. `None` while there is no thread.
+    /// Dropped to end the thread. `None` while there is no thread.
     running: Option<UnixStream>,
 }
 
-/// An entry of the list, which goes with this.
+/// An observer's entry in the list, removed when this is dropped.
 struct Observing {
     observers: Arc<Observers>,
     number: u64,
@@ -56,8 +57,7 @@ impl Drop for Observing {
 }
 
 impl Observers {
-    /// A subscription to all changes of the database. Without a thread or what it listens by,
-    /// nothing is told.
+    /// Subscribes to all changes of the database. Without a thread or inotify, nothing is reported.
     pub(super) fn subscribe(self: &Arc<Self>, site: &Site) -> Subscription {
         let mut state = self.0.lock();
         if state.running.is_none() {
@@ -79,7 +79,7 @@ impl Observers {
     }
 
     fn start(self: &Arc<Self>, site: &Site) -> io::Result<UnixStream> {
-        // Of a stream, the other end tells when one is closed.
+        // A stream, because its other end notices when one is closed.
         let (running, ended) = UnixStream::pair()?;
         ended.set_nonblocking(true)?;
         let files = Files::watch(&site.wal(), site.live())?;
@@ -90,7 +90,7 @@ impl Observers {
         Ok(running)
     }
 
-    /// Listens until `ended` has lost its other end.
+    /// Listens until the other end of `ended` is closed.
     fn listen(&self, mut files: Files, mut ended: &UnixStream) {
         let mut unsettled = false;
         loop {
@@ -119,13 +119,13 @@ impl Observers {
     }
 }
 
-/// The files that tell of changes.
+/// The watched files.
 struct Files {
     inotify: OwnedFd,
-    /// The name of the log of what is written.
+    /// The file name of the write-ahead log.
     wal: OsString,
     live: PathBuf,
-    /// The folder of the liveness locks, which is made when a process first locks.
+    /// The watch on the folder of the liveness locks, which is created when a process first locks.
     live_watch: Option<i32>,
 }
 
@@ -135,7 +135,7 @@ impl Files {
         let (Some(folder), Some(name)) = (wal.parent(), wal.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        // The folder, not the file, which comes and goes.
+        // The folder, not the file, which is created and removed.
         inotify::add_watch(&inotify, folder, WatchFlags::MODIFY | WatchFlags::CREATE)?;
         let mut files = Files { inotify, wal: name.to_owned(), live, live_watch: None };
         files.watch_live();
@@ -149,7 +149,7 @@ impl Files {
         }
     }
 
-    /// Reads what is there to be read. Returns whether it tells of a change.
+    /// Reads all pending events. Returns whether there was a change.
     fn read(&mut self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);

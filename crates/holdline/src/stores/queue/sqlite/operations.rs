@@ -1,4 +1,5 @@
-//! The operations, each one transaction: the kernel's line over the rows, and the notices to send.
+//! The operations, each in one transaction: the kernel's line over the rows, and the notices to
+//! send.
 
 use super::errors::corrupt_value;
 use super::rows::{self, Owner, Process, Rows, column, number};
@@ -11,13 +12,13 @@ use holdline_kernel::{Head, Line, Place, Places, Time};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
-/// The kinds of notice that a process gets about a ticket of its own.
+/// The kinds of notice that a process gets about one of its tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum NoticeKind {
     /// It was admitted.
     Admitted = b'A',
-    /// It is now the first that waits.
+    /// It is now the first waiter.
     First = b'F',
     /// It was removed by force.
     Evicted = b'E',
@@ -51,14 +52,14 @@ pub(super) struct Done<T> {
 #[derive(Debug)]
 pub(super) struct Entered {
     pub(super) outcome: Result<Standing, Refusal>,
-    /// After a try that was not admitted: the processes that hold or wait.
+    /// The processes that hold or wait, after a try that was not admitted.
     pub(super) blockers: Vec<Process>,
 }
 
 /// The state of a ticket that is about to wait.
 #[derive(Debug)]
 pub(super) enum Outlook {
-    /// It holds, or it is gone.
+    /// It holds, or is gone.
     Decided,
     /// It waits, and would wait for ever if the death of one of these processes went unnoticed.
     Waits(Vec<Process>),
@@ -66,12 +67,12 @@ pub(super) enum Outlook {
 
 type LineOf<'a> = Line<'a, Rows<'a>, &'a mut dyn FnMut(&Place<Owner>)>;
 
-/// The age of its last token, in microseconds, from which an empty line may be deleted.
+/// The age of its last token, in microseconds, at which an empty line may be deleted.
 const IDLE: u64 = 3600 * 1_000_000;
 /// The number of lines in one sweep; one new line in [`SWEEP_ODDS`] triggers a sweep.
 const SWEEP: u32 = 64;
 const SWEEP_ODDS: u8 = 16;
-/// The number of places of a dead process removed in one transaction.
+/// The most places of a dead process removed in one transaction.
 const REMOVAL_BATCH: u32 = 256;
 
 /// An open transaction; rolled back unless it is committed.
@@ -115,7 +116,7 @@ fn read<T>(conn: &Connection, work: impl FnOnce() -> Result<T>) -> Result<Done<T
     Ok(Done { value, notices: Vec::new() })
 }
 
-/// Runs one operation of the kernel's on a line.
+/// Runs one of the kernel's operations on a line.
 fn on<T>(
     conn: &Connection,
     name: &str,
@@ -231,10 +232,10 @@ pub(super) fn remove_places_of(conn: &Connection, process: Process) -> Result<Do
     })
 }
 
-/// Finds the processes that a waiting ticket has to watch.
+/// Finds the processes that a waiting ticket must watch.
 ///
-/// The first waiter watches the holders, and every other one the ticket in front of it: so a death
-/// wakes one process, and not all.
+/// The first waiter watches the holders, and every other one the ticket ahead of it, so that a
+/// death wakes one process and not all.
 pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Done<Outlook>> {
     let name = line.as_str();
     read(conn, || {
@@ -251,8 +252,8 @@ pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Do
     })
 }
 
-/// The owners of the places before `until`, each once. Of more than can be watched at once, the
-/// first, and a random selection of the others.
+/// The owners of the places before `until`, without duplicates. If there are more than can be
+/// watched at once, the first one and a random selection of the others.
 fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<Process>> {
     let mut found = rows::owners(conn, name, Seq(0), until)?;
     if found.len() == rows::OWNERS {
@@ -266,8 +267,8 @@ fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<
     Ok(found)
 }
 
-/// The whole line, without the places that have lapsed or whose process is dead. Writes nothing, so
-/// that it works also while another process holds the write lock.
+/// The whole line, without places that have lapsed or whose process is dead. Writes nothing, so it
+/// works even while another process holds the write lock.
 pub(super) fn snapshot(
     conn: &Connection,
     line: &Name,
@@ -296,8 +297,8 @@ pub(super) fn snapshot(
             if expires <= now || !is_alive(rows::process(row, 4)?) {
                 continue;
             }
-            // Dead and lapsed places may still count in the head's front, so the rule is applied
-            // to the others behind it.
+            // Dead and lapsed places may still count in the head's front, so the rule is applied to
+            // the others behind it.
             open = open && (seq < head.front || fits(ahead, weight, head.capacity));
             ahead = ahead.saturating_add(u64::from(weight));
             places.push(QueueEntry {
@@ -364,8 +365,8 @@ fn swept_last(conn: &Connection) -> Result<u64> {
     conn.prepare_cached("SELECT last FROM meta")?.query_row([], |row| number(row, 0))
 }
 
-/// Deletes idle ones among the next few lines in order of name. Their highest token is kept for all
-/// lines, so that no line's tokens ever go back.
+/// Deletes the idle lines among the next few in order of name. Their highest token is kept for all
+/// lines, so that no line's tokens ever fall.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general")]
 fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     const NEXT: &str =
@@ -382,7 +383,7 @@ fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     let found: Vec<_> = found.collect::<Result<_>>()?;
     for (name, token, count, due) in &found {
         if *count > 0 && *due <= now {
-            // It is deleted by a later sweep.
+            // A later sweep deletes it.
             on(conn, name, None, notices, |line| line.expire())?;
         } else if *count == 0 && *token < old {
             last = last.max(*token);

@@ -1,11 +1,11 @@
 //! The rows of one line, inside an open transaction: its head and its places.
 //!
-//! A place that came when fewer than 16 stood in the line is among the first 16 for as long as it
-//! stands there, because places leave and none is put in between. So those are found by looking
-//! through 16 rows, and only the others are in the indexes: a short line costs no index.
+//! A place that was added when the line had fewer than 16 places stays among the first 16, because
+//! places leave and none is inserted in between. So these are found by scanning 16 rows, and only
+//! the others are in the indexes: a short line costs no index.
 //!
-//! Values are checked before the kernel uses them: numbers that do not fit together were not
-//! written by holdline, and fail the operation.
+//! Values are checked before the kernel uses them: inconsistent numbers were not written by
+//! holdline, and fail the operation.
 
 use super::errors::corrupt_value;
 use crate::store::{Seq, TicketId};
@@ -14,7 +14,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
-/// The number of a process, which names its liveness lock. Random, and never used again.
+/// The number of a process, which names its liveness lock. Random, and never reused.
 pub(super) type Process = u64;
 
 /// The data of a place.
@@ -26,7 +26,7 @@ pub(super) struct Owner {
     pub(super) note: Option<Arc<str>>,
 }
 
-/// The number of places that are searched row by row; those behind are found by an index.
+/// The number of places that are scanned; those behind are found by an index.
 const NEAR: u64 = 16;
 
 const HEAD: &str = "SELECT capacity, last, count, held, front, due FROM line WHERE name = ?1";
@@ -55,7 +55,7 @@ const PROCESSES: &str = "SELECT process FROM place \
 /// The number of owners read at once.
 pub(super) const OWNERS: usize = 64;
 
-/// A number as a column. What is beyond the column's range is `END` or `NEVER`.
+/// A number as a column value. Numbers beyond the column's range are `END` or `NEVER`.
 pub(super) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -127,7 +127,7 @@ fn one(changed: usize) -> Result<()> {
     if changed == 1 { Ok(()) } else { Err(corrupt_value()) }
 }
 
-/// Writes the head of a line; `known` if the line has a row.
+/// Writes the head of a line; `known` says whether the line has a row.
 pub(super) fn set_head(conn: &Connection, name: &str, head: &Head, known: bool) -> Result<()> {
     let sql = if known { SET_HEAD } else { ADD_HEAD };
     one(conn.prepare_cached(sql)?.execute(params![
@@ -148,7 +148,7 @@ pub(super) fn owners(conn: &Connection, name: &str, from: Seq, until: Seq) -> Re
     statement.query_map(range, |row| process(row, 0))?.collect()
 }
 
-/// The owner of the place next before `seq`.
+/// The owner of the place right before `seq`.
 pub(super) fn owner_before(conn: &Connection, name: &str, seq: Seq) -> Result<Option<Process>> {
     let mut statement = conn.prepare_cached(BEFORE)?;
     statement.query_row(params![name, column(seq.0)], |row| process(row, 0)).optional()
@@ -159,16 +159,16 @@ pub(super) fn owner_before(conn: &Connection, name: &str, seq: Seq) -> Result<Op
 pub(super) struct Rows<'a> {
     conn: &'a Connection,
     name: &'a str,
-    /// The head before the operation, less what the operation has removed.
+    /// The head before the operation, minus the places that the operation has removed.
     head: Head,
-    /// The place that was looked up last and its weight, needed if it is removed.
+    /// The last place looked up and its weight, needed if it is removed.
     looked_up: Option<(Seq, u32)>,
     /// The number of the ticket's place, if its process knows it.
     hint: Option<Seq>,
 }
 
 impl<'a> Rows<'a> {
-    /// The places of a line that has this head.
+    /// The places of the line with this head.
     pub(super) fn new(conn: &'a Connection, name: &'a str, head: &Head, hint: Option<Seq>) -> Self {
         Rows { conn, name, head: *head, looked_up: None, hint }
     }

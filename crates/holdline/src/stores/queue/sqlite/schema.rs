@@ -11,15 +11,15 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
 /// The `user_version` of the schema below.
 const VERSION: i32 = 2;
-/// The size of a page of a new database, in bytes. A row has some 150, and a lock and its release
-/// write four pages to the log, which the next program reads when it is the only one.
+/// The page size of a new database, in bytes. A row has some 150 bytes, and a lock and its release
+/// write four pages to the log, which the next program reads if it is the only one.
 const PAGE: u32 = 1024;
 /// The tables of version 1.
 const FIRST: &str = include_str!("schema.sql");
 /// The tables that version 2 added.
 const SECOND: &str = include_str!("schema-2.sql");
 
-/// Makes sure that the database is ours and of our version, and that its places are of this boot.
+/// Checks that the database is ours and of our version, and that its places are of this boot.
 pub(super) fn check(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     match marks(conn)? {
         (APPLICATION, VERSION) => {}
@@ -40,7 +40,7 @@ fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(conn, TransactionBehavior::Immediate)
 }
 
-/// Creates our tables in an empty database. A process that is killed meanwhile leaves it empty.
+/// Creates our tables in an empty database. If the process is killed meanwhile, it stays empty.
 fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     let tables = |conn: &Connection| -> rusqlite::Result<u32> {
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
@@ -67,7 +67,7 @@ fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>>
     Ok(Ok(()))
 }
 
-/// Upgrades a database of version 1. Programs that have it open go on as before.
+/// Upgrades a database of version 1. Programs that have it open are not affected.
 fn extend(conn: &Connection) -> rusqlite::Result<()> {
     let txn = begin(conn)?;
     if marks(&txn)? == (APPLICATION, 1) {
@@ -93,12 +93,12 @@ fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
     conn.query_row("SELECT boot FROM meta", [], |row| row.get(0))
 }
 
-/// Removes all places if they are of an earlier boot: their processes are gone, and the clock of
-/// their leases has started again.
+/// Removes all places if they are from an earlier boot: their processes are gone, and the clock of
+/// their leases has restarted.
 ///
-/// A different boot id alone does not prove that: a container may have an id of its own. But file
-/// locks end with the boot, and a process takes its liveness lock before its first place. So if any
-/// liveness lock is held, the places are of this boot.
+/// A different boot id alone does not prove that, because a container may have an id of its own.
+/// But file locks end with the boot, and a process takes its liveness lock before its first place.
+/// So if any liveness lock is held, the places are from this boot.
 fn purge(site: &Site, conn: &Connection, boot: &str) -> rusqlite::Result<Result<()>> {
     let txn = begin(conn)?;
     match any_held(&site.live()) {

@@ -29,7 +29,7 @@ pub(super) struct Shared {
     process_state: Mutex<ProcessState>,
 }
 
-/// The liveness lock, monitor and socket of this process, each made when it is first needed.
+/// The liveness lock, monitor and socket of this process, each created on first use.
 #[derive(Debug, Default)]
 struct ProcessState {
     liveness_dir: Option<Arc<LivenessDir>>,
@@ -40,7 +40,7 @@ struct ProcessState {
     tickets: HashSet<TicketId>,
 }
 
-/// One new process in so many removes the files of dead processes even if it never waits.
+/// One in this many new processes removes the files of dead processes even if it never waits.
 const SWEEP_ODDS: u8 = 32;
 
 impl Shared {
@@ -101,8 +101,8 @@ impl Shared {
         Ok(process)
     }
 
-    /// Creates the liveness lock of this process, perhaps in place of one that was removed; then
-    /// the folder may be new too, and the monitor is restarted.
+    /// Creates the liveness lock of this process, possibly replacing one that was removed; then the
+    /// folder may be new too, and the monitor is restarted.
     fn create_own(&self) -> io::Result<Process> {
         let mut process_state = self.process_state.lock();
         if let Some(monitor) = process_state.monitor.take() {
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Records that a ticket has no place any more.
+    /// Records that a ticket no longer has a place.
     pub(super) fn forget(&self, id: TicketId) {
         self.process_state.lock().tickets.remove(&id);
     }
@@ -193,8 +193,8 @@ impl Shared {
         self.process_state.lock().own_lock.as_ref().map(|own_lock| own_lock.process)
     }
 
-    /// The dead among these processes, and whether any other has no liveness lock: it may have been
-    /// cleared away since it was seen.
+    /// The dead processes among these, and whether any other has no liveness lock: it may have been
+    /// removed since it was seen.
     pub(super) fn dead_of(&self, processes: &[Process]) -> Result<(Vec<Process>, bool)> {
         let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
         let own = self.own();
@@ -211,7 +211,7 @@ impl Shared {
         Ok((others, missing))
     }
 
-    /// A function that says whether a process is alive, and checks each process once.
+    /// A function that tells whether a process is alive, and checks each process only once.
     pub(super) fn liveness_check(&self) -> impl FnMut(Process) -> bool {
         let find = || LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new);
         let known = self.process_state.lock().liveness_dir.clone();
@@ -254,7 +254,7 @@ impl Shared {
                 monitor::send(&outbox, &liveness_dir, to, kind, &places)
             });
             if let Err(error) = sent {
-                // It may be dead, or have no socket; if it waits, it polls.
+                // It may be dead, or have no socket; then it polls if it waits.
                 tracing::debug!(process = to, %error, "a notice was not delivered");
             }
         }
@@ -283,7 +283,7 @@ impl Shared {
             return;
         }
         let Ok(owners) = self.executor.run(operations::owners) else { return };
-        // Checked again: a liveness lock that was just being created was free for an instant. But a
+        // Checked again: a liveness lock was free for an instant while it was being created. But a
         // process takes it before its first place.
         let Ok((dead, _)) = self.dead_of(&stale) else { return };
         for process in dead {
@@ -308,7 +308,7 @@ impl Shared {
         }
     }
 
-    /// Reads again which processes a waiting ticket has to watch.
+    /// Reads again which processes a waiting ticket must watch.
     fn update_watched(&self, monitor: &Monitor, line: &Name, id: TicketId) {
         match self.executor.run(|conn| operations::outlook(conn, line, id)) {
             Ok(Done { value: Outlook::Waits(processes), .. }) => monitor.watch(id, processes),
@@ -334,7 +334,7 @@ impl Shared {
             liveness_dir.remove(own_lock.process);
         }
         // Otherwise the file of the liveness lock stays, unlocked, so that other processes remove
-        // the places that are left.
+        // the remaining places.
         drop(own_lock);
         drop(process_state);
         self.executor.close();

@@ -1,9 +1,9 @@
-//! The users that share a database: its mode and its group, which all that is beside it follows.
+//! The users that share a database: its mode and group, which all files beside it follow.
 //!
-//! A database that its group (0660) or everybody (0666) may write is shared: then its log and the
-//! log's index, the folder of the liveness locks, the locks and the sockets are open to the same
+//! A database that its group (0660) or everybody (0666) may write is shared. Its log and the log's
+//! index, the folder of the liveness locks, the locks and the sockets are then open to the same
 //! users, whatever the umask. SQLite gives its files the mode of the database, but the group of the
-//! process that makes them.
+//! process that creates them.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::fs::OFlags;
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The users that may use a database, by its mode and its group.
+/// The users that may use a database, by its mode and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sharing {
     group: bool,
@@ -25,7 +25,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Those of this database; `None` if it is its owner's alone.
+    /// The users of this database; `None` if only its owner may use it.
     pub(super) fn of(database: &Metadata) -> Option<Self> {
         let has = |bits| database.mode() & bits == bits;
         let (group, others) = (has(0o060), has(0o006));
@@ -38,7 +38,7 @@ impl Sharing {
         Mode::from_raw_mode(bits)
     }
 
-    /// The mode of the files that are written, and of sockets.
+    /// The mode of files that are written, and of sockets.
     pub(super) fn file_mode(self) -> Mode {
         self.mode(0o600, 0o060, 0o006)
     }
@@ -48,32 +48,33 @@ impl Sharing {
         self.mode(0o600, 0o040, 0o004)
     }
 
-    /// The mode of the folder: what is made in it has its group.
+    /// The mode of the folder: files created in it get its group.
     pub(super) fn folder_mode(self) -> Mode {
         self.mode(0o700, 0o2070, 0o007)
     }
 
-    /// Gives what this user has made the database's group, and this mode. What belongs to another
-    /// user is left to that user. Nothing is opened: closing a file of a database would end
-    /// SQLite's locks on it.
+    /// Gives a file that this user has created the database's group, and this mode. Files of other
+    /// users are left to them. Opens nothing: closing a file of a database would end SQLite's locks
+    /// on it.
     pub(super) fn apply(self, folder: impl AsFd, name: &Path, mode: Mode) -> io::Result<()> {
         adjust(folder.as_fd(), name, Some(mode), Some(self.gid))
     }
 
-    /// The same for a file by its path.
+    /// The same for a file given by its path.
     pub(super) fn apply_to(self, path: &Path, mode: Mode) -> io::Result<()> {
         adjust(CWD, path, Some(mode), Some(self.gid))
     }
 }
 
-/// The owner of a private database that root uses. What root makes beside it is given to its owner,
-/// as SQLite does with its own files: otherwise the owner could not enter the folder, or see that a
-/// process of root's is dead.
+/// The owner of a private database that root uses. Files that root creates beside it are given to
+/// its owner, as SQLite does with its own files: otherwise the owner could not enter the folder, or
+/// see that a process of root's is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner(Uid, Gid);
 
 impl Owner {
-    /// That of this database, if this is root, and neither it is root's nor shared.
+    /// The owner of this database, if this user is root, and the database is neither root's nor
+    /// shared.
     pub(super) fn of(database: &Metadata) -> Option<Self> {
         let foreign = rustix::process::geteuid().is_root() && database.uid() != 0;
         let private = Sharing::of(database).is_none();
@@ -81,14 +82,14 @@ impl Owner {
         (foreign && private).then_some(owner)
     }
 
-    /// Gives away what this process has made and holds open. It may stay root's if the owner is
-    /// nobody in this user namespace.
+    /// Gives away an open file that this process has created. It may stay root's if the owner does
+    /// not exist in this user namespace.
     pub(super) fn give(self, made: impl AsFd) {
         let _ = rustix::fs::fchown(made, Some(self.0), Some(self.1));
     }
 }
 
-/// Gives a file, folder or socket of this user's a mode and a group, where they differ.
+/// Sets the mode and group of a file, folder or socket of this user, where they differ.
 pub(super) fn adjust(
     folder: BorrowedFd<'_>,
     name: &Path,
@@ -105,7 +106,7 @@ pub(super) fn adjust(
     if kind.is_symlink() || kind.is_file() && !one {
         return Err(io::Error::other("it is a link; somebody else may have put it there"));
     }
-    // The group first: a change of it takes the mode's set-group-id bit away.
+    // The group first: changing it clears the mode's set-group-id bit.
     if !same_group {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(folder, name, None, group, flags)?;
@@ -113,7 +114,7 @@ pub(super) fn adjust(
     mode.map_or(Ok(()), |mode| change_mode(folder, name, mode))
 }
 
-/// Changes the mode of a file of this user's: a link that was put in its place is not followed.
+/// Changes the mode of a file of this user. A link put in its place is not followed.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn change_mode(folder: BorrowedFd<'_>, name: &Path, mode: Mode) -> io::Result<()> {
     use std::os::fd::AsRawFd;
@@ -136,7 +137,7 @@ fn change_mode(folder: BorrowedFd<'_>, name: &Path, mode: Mode) -> io::Result<()
     Ok(rustix::fs::chmodat(folder, name, mode, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// The group of this name or number; or what is wrong with it.
+/// The group with this name or number, or what is wrong with the text.
 pub(super) fn group(text: &str) -> Result<Gid, String> {
     if let Ok(number) = text.parse() {
         return Ok(Gid::from_raw(number));

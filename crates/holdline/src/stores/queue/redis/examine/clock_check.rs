@@ -1,4 +1,4 @@
-//! A server's clock beside ours: how far it is off, and whether it runs at the same rate.
+//! The check of a server's clock against ours: its offset, and its rate.
 
 use super::server::Server;
 use crate::clock;
@@ -7,12 +7,12 @@ use holdline_kernel::Time;
 use redis::FromRedisValue;
 use std::time::Duration;
 
-/// One look at a server's clock.
+/// One reading of a server's clock.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     /// Its time, in microseconds since 1970.
     theirs: i64,
-    /// Ours, in the middle of the round trip.
+    /// Our time, at the middle of the round trip.
     wall: i64,
     at: Time,
     trip: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Clock {
 
 /// The least time over which two clocks' rates are compared.
 const SPAN: Duration = Duration::from_millis(500);
-/// The difference of rates that leases allow for.
+/// The difference in rate that leases allow for, in percent.
 const RATE_PERCENT: f64 = 1.0;
 
 impl Clock {
@@ -34,13 +34,13 @@ impl Clock {
         Some(Clock { theirs: seconds * 1_000_000 + micros, wall, at: began.after(trip / 2), trip })
     }
 
-    /// Looks again, and compares.
+    /// Reads the clock again, and compares.
     pub(super) async fn compare(self, server: &mut Server, findings: &mut Findings) {
         clock::pause(SPAN.saturating_sub(self.at.until(clock::now()))).await;
         let Some(later) = Clock::read(server).await else { return };
         let ahead = later.theirs - later.wall;
         let name = server.config.servers.address();
-        // What the round trips leave open is in the server's favour.
+        // The uncertainty of the round trips is counted in the server's favour.
         let (ours, theirs) = (self.at.until(later.at), later.theirs - self.theirs);
         let open = (self.trip + later.trip).as_secs_f64() / 2.0 + 0.002;
         let off = theirs as f64 / 1e6 - ours.as_secs_f64();
@@ -48,8 +48,8 @@ impl Clock {
             return findings.problem(
                 "clock",
                 format!("in {ours:.1?} its clock went {off:+.3} s further than ours"),
-                "it was set, or runs at another rate, so leases end too soon or too late; let it \
-                 be slewed and never set (NTP)",
+                "it was set, or runs at another rate, so leases end too soon or too late; slew \
+                 it with NTP, and never set it",
             );
         }
         findings.clock(name, ahead);

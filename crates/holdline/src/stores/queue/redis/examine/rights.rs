@@ -1,4 +1,5 @@
-//! What the user may do, as the server's own check of its access list tells, without doing it.
+//! The permissions of the user, by the server's own check of its access list, without running the
+//! commands.
 
 use super::{Fault, Layout, explain, server::Server};
 use crate::findings::Findings;
@@ -7,8 +8,8 @@ use crate::stores::queue::redis::keys;
 use holdline_redis_client::says;
 use redis::FromRedisValue;
 
-/// Asks for each command, with a key or channel of ours, whether it would be allowed. Redis before
-/// 7.0 cannot tell.
+/// Asks for each command, with one of our keys or channels, whether it would be allowed. Redis
+/// before 7.0 cannot tell.
 const SCRIPT: &str = "if not redis.acl_check_cmd then return nil end \
     local refused = {} \
     for _, command in ipairs(ARGV) do \
@@ -62,7 +63,7 @@ const REDISSON: [&str; 12] = [
     "PUBLISH redisson_lock__channel:{x} x",
     "SUBSCRIBE redisson_lock__channel:{x}",
 ];
-/// Those that only people who look need.
+/// The commands that only inspection needs.
 const LOOKING: [&str; 1] = ["SCAN 0"];
 
 pub(super) async fn examine(server: &mut Server, findings: &mut Findings) {
@@ -89,7 +90,7 @@ pub(super) async fn examine(server: &mut Server, findings: &mut Findings) {
             };
         }
     };
-    // Without the channels waiters only look more often.
+    // Without the channels, waiters only poll more often.
     let (channels, locks): (Vec<String>, Vec<String>) =
         needed.into_iter().partition(|command| command.ends_with("SCRIBE") || command == "PUBLISH");
     if !locks.is_empty() {
@@ -112,7 +113,7 @@ pub(super) async fn examine(server: &mut Server, findings: &mut Findings) {
     }
 }
 
-/// Those of these commands that are refused; `None` if the server cannot tell.
+/// The commands among these that are refused; `None` if the server cannot tell.
 async fn refused(server: &mut Server, commands: &[&str]) -> Result<Option<Vec<String>>, Fault> {
     let Ok(name) = Name::new(NAME) else { return Ok(None) };
     let prefix = server.config.prefix.clone();
@@ -130,5 +131,5 @@ async fn refused(server: &mut Server, commands: &[&str]) -> Result<Option<Vec<St
     Ok(Option::<Vec<String>>::from_redis_value(reply).ok().flatten())
 }
 
-/// The name of the lock whose key is asked about. Nothing is written there.
+/// The name of the lock whose key is used in the check. Nothing is written there.
 const NAME: &str = "holdline-doctor";

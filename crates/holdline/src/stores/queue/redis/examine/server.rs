@@ -1,4 +1,4 @@
-//! One server: its version, role, memory, persistence, replicas, rights and clock.
+//! One server: its version, role, memory, persistence, replicas, permissions and clock.
 
 use super::clock_check::Clock;
 use super::{Config, Connection, Fault, Layout, explain, rights};
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// A setting, if the server tells.
+    /// A setting of the server, if it reveals it.
     async fn setting(&mut self, name: &str) -> Option<String> {
         let reply = self.ask(&["CONFIG", "GET", name]).await.ok()?;
         let words = match reply {
@@ -76,7 +76,7 @@ impl Server {
         String::from_redis_value(words?).ok()
     }
 
-    /// What a crash or a restart costs.
+    /// Checks what a crash or a restart would lose.
     async fn persistence(&mut self, info: &Info, findings: &mut Findings) {
         let bad = |field: &str| info.get(field).is_some_and(|status| status != "ok");
         if bad("aof_last_write_status") {
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// What a fail-over costs.
+    /// Checks what a failover would lose.
     async fn replicas(&mut self, info: &Info, findings: &mut Findings) {
         let count = info.number("connected_slaves");
         let Some(least) = self.setting("min-replicas-to-write").await else {
@@ -161,7 +161,7 @@ impl Server {
         }
     }
 
-    /// Whether waiters for locks in the layout `string` are told of a release.
+    /// Checks whether waiters for locks in the layout `string` are notified of a release.
     async fn notices(&mut self, findings: &mut Findings) {
         let advice = "set notify-keyspace-events to Kgx, if its cost to all users is acceptable";
         match self.setting("notify-keyspace-events").await {
