@@ -152,7 +152,8 @@ impl Executor {
             && self.checkpoint_due.swap(false, Ordering::Relaxed)
     }
 
-    /// Checkpoints the log, so that it starts anew, unless a reader prevents that or the disk is slow.
+    /// Checkpoints the log, so that it starts anew, unless a reader prevents that or the disk is
+    /// slow.
     pub(super) fn checkpoint(&self) {
         let checkpointed = self.open.lock().checkpoint();
         if !matches!(checkpointed, Ok(true)) {
