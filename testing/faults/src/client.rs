@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::time::{sleep, timeout};
 
 /// The variable with a process's role.
@@ -90,16 +90,21 @@ pub(crate) fn until_input_ends() -> Arc<AtomicBool> {
     stop
 }
 
-/// The store, as soon as it can be had: a fault may be in the way just now.
+/// The store, as soon as it opens: a fault may be in the way just now, or the machine busy. A store
+/// that does not open within [`OPENING`] fails the run.
 pub(crate) async fn opened(url: &str) -> Client {
+    let began = Instant::now();
     loop {
         match holdline::open(url).await {
             Ok(client) => return client,
-            Err(error) => assert!(error.retryable(), "{error:?}"),
+            Err(error) => assert!(error.retryable() && began.elapsed() < OPENING, "{error:?}"),
         }
         sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Longer than any fault lasts.
+const OPENING: Duration = Duration::from_secs(120);
 
 struct Actor {
     role: Role,

@@ -70,7 +70,7 @@ pub(crate) fn crowd(title: &str, url: &str) {
     let (folder, run) = (Folder::new(), format!("{title}-{}", std::process::id()));
     let history = folder.path().join("history.jsonl");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let capabilities = runtime.block_on(holdline::open(url)).unwrap().capabilities();
+    let capabilities = runtime.block_on(opened(url)).capabilities();
     let part =
         |process| Part { url: url.to_owned(), run: run.clone(), process, history: history.clone() };
     let started = |at| Process(process(PART, &serde_json::to_string(&part(at)).unwrap()));

@@ -2,6 +2,7 @@
 //! takes over without the newest places. Exclusion is not promised then; tokens are.
 
 use crate::breakages::INSTANT;
+use crate::client::opened;
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, forgetful, strict};
 use crate::run::Run;
@@ -137,7 +138,7 @@ fn redis_failover() {
 fn redis_failover_loses_a_lock_and_fences_it() {
     let Some(topology) = topology("redis_failover") else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = || runtime.block_on(holdline::open(&topology.url)).unwrap();
+    let client = || runtime.block_on(opened(&topology.url));
     let (one, two) = (client(), client());
     let mutex = |client| holdline::Mutex::new(client, "x").lease(Duration::from_secs(30));
     let fence = holdline::Fence::default();

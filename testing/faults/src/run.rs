@@ -1,6 +1,6 @@
 //! One fault run, from its plan to the verdict. It knows no store: a URL names it.
 
-use crate::client::{Role, TASKS};
+use crate::client::{Role, TASKS, opened};
 use crate::inject::{Arena, Fault};
 use crate::judge::{self, Folder, Outcome, judge};
 use crate::stall_detector::{self, StallDetector};
@@ -154,7 +154,7 @@ impl Run {
             .enable_all()
             .build()
             .unwrap();
-        let client = runtime.block_on(holdline::open(&self.url)).unwrap();
+        let client = runtime.block_on(opened(&self.url));
         let temper = |at| match self.temper {
             Temper::Good if at + 1 == self.clients => Temper::TryOnly,
             temper => temper,
@@ -246,7 +246,7 @@ impl Arena {
 
     /// A fresh client takes every lock.
     async fn probe(&self, pen: &Writer) {
-        let client = holdline::open(&self.run.url).await.unwrap();
+        let client = opened(&self.run.url).await;
         for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
             let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
             let n = event.n;

@@ -8,6 +8,7 @@ mod party;
 pub(crate) mod stores;
 
 use crate::breakages::kind;
+use crate::client::opened;
 use crate::judge::{Folder, in_short, keep};
 use crate::run::number;
 use crate::stall_detector;
@@ -171,7 +172,7 @@ impl Scene<'_> {
     /// nothing is there.
     fn look_after(&self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let client = runtime.block_on(holdline::open(&self.subject.url())).unwrap();
+        let client = runtime.block_on(opened(&self.subject.url()));
         let locks = [party::mutex(&self.name), party::election(&self.name)];
         for lock in &locks {
             let n = self.pen.next_n();
@@ -217,8 +218,7 @@ impl Scene<'_> {
 
     fn judge(self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let capabilities =
-            runtime.block_on(holdline::open(&self.subject.url())).unwrap().capabilities();
+        let capabilities = runtime.block_on(opened(&self.subject.url())).capabilities();
         let expect = self.expect(&capabilities);
         let path = self.folder.path().join("history.jsonl");
         let mut history = History::read(&path).unwrap();
