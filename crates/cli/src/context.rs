@@ -53,9 +53,9 @@ impl Session {
         let address = client.address();
         match self.store.as_str() {
             "" if address.ends_with(store_url::MACHINE_PATH) => {
-                format!("{address}, which all users of this machine share")
+                format!("{address} (shared by all users of this machine)")
             }
-            "" => format!("{address}, which is of this user alone"),
+            "" => format!("{address} (private to this user)"),
             _ => address,
         }
     }

@@ -102,7 +102,7 @@ impl Break {
 
     fn gone(&self) -> Failure {
         let message = format!(
-            "nobody holds lock \"{}\" or waits for it by the id {}; see `holdline status`",
+            "lock \"{}\" has no holder and no waiter with the id {}; see `holdline status`",
             self.name, self.id
         );
         Failure::new(Exit::NOTHING, "unbroken", message)

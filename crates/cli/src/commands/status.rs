@@ -130,8 +130,8 @@ impl Status {
             }
             name => table(infos).unwrap_or_else(|| {
                 let what = match name {
-                    Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
-                    None => "nobody holds or waits for anything".to_owned(),
+                    Some(name) => format!("\"{}\" is neither held nor waited for", clean(name)),
+                    None => "no lock is held or waited for".to_owned(),
                 };
                 format!("{what} in {}", session.describe(client))
             }),

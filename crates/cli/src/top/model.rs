@@ -407,7 +407,7 @@ impl Model {
         });
         match found {
             Some(question) => self.mode = Mode::Break(question),
-            None => self.say("nobody holds or waits here"),
+            None => self.say("no lock is held or waited for"),
         }
     }
 }

@@ -134,7 +134,7 @@ fn keys_sort_filter_move_and_quit() {
 fn a_lock_is_broken_only_after_a_yes() {
     let mut model = Model::new();
     model.key(Key::Char('b'));
-    assert_eq!(model.notice(), Some("nobody holds or waits here"));
+    assert_eq!(model.notice(), Some("no lock is held or waited for"));
     model.update(Duration::ZERO, vec![lock("a", &[1], &[2, 3])], 0);
     press(&mut model, "b");
     assert!(is_asked(&model), "the holder");

@@ -54,7 +54,7 @@ fn without_a_url_it_is_the_users_own_file() {
     let mut command = place.command(["status"]);
     command.env_remove("HOLDLINE_STORE").env("XDG_STATE_HOME", place.path("state"));
     let run = finish(&mut command);
-    assert!(run.out.contains("/holdline/locks.db, which is of this user alone"), "{run:?}");
+    assert!(run.out.contains("/holdline/locks.db (private to this user)"), "{run:?}");
 }
 
 #[test]

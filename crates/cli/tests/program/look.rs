@@ -6,7 +6,7 @@ use super::common::{Place, until};
 fn status_shows_who_holds_and_who_waits() {
     let place = Place::new();
     let run = place.run(["status"]);
-    let nobody = format!("nobody holds or waits for anything in {}\n", place.url());
+    let nobody = format!("no lock is held or waited for in {}\n", place.url());
     assert_eq!((run.code, run.out), (0, nobody));
     let mut holder = place.hold(&["--label", "of \x1b[31mmine"], "x");
     let mut waiter = place.start(["run", "--label", "next", "x", "--", "echo", "in"]);
@@ -97,7 +97,7 @@ fn break_wants_somebody_who_is_there() {
     let _holder = place.hold(&[], "x");
     let nobody = place.run(["break", "x", "000000000000", "--reason", "r"]);
     assert_eq!((nobody.code, nobody.out.as_str()), (1, ""), "{nobody:?}");
-    assert!(nobody.err.contains("nobody holds"), "{nobody:?}");
+    assert!(nobody.err.contains("has no holder"), "{nobody:?}");
     let json = place.status("x");
     let id = json["holders"][0]["id"].as_str().unwrap();
     let wrong_name = place.run(["break", "y", id, "--reason", "r"]);
@@ -133,7 +133,7 @@ fn watch_status_and_top_listen() {
     holder.tell("\n");
     assert_eq!(holder.end().code, 0);
     assert!(watch.line().contains("released"));
-    while !status.line().contains("nobody holds") {}
+    while !status.line().contains("neither held") {}
     while !top.line().contains("0 hold") {}
     // A process that is killed writes nothing: the kernel tells that its files are closed.
     let holder = place.hold(&[], "y");
@@ -199,7 +199,7 @@ fn status_looks_again_and_again() {
     next("me");
     holder.tell("\n");
     assert_eq!(holder.end().code, 0);
-    next("nobody holds or waits for anything");
+    next("no lock is held or waited for");
     let mut json = place.start(["status", "--watch", "--every", "20ms", "--json", "other"]);
     for _ in 0..2 {
         let line: serde_json::Value = serde_json::from_str(&json.line()).expect("JSON");

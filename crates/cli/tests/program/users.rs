@@ -222,8 +222,8 @@ fn the_file_of_the_machine_is_the_default_of_all_users() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "bash", "-c", script]).env("H", program);
     let Run { code, out, err } = finish(&mut command);
-    let machine = "sqlite:/var/lib/holdline/locks.db, which all users of this machine share";
-    let nobody = format!("nobody holds or waits for anything in {machine}");
+    let machine = "sqlite:/var/lib/holdline/locks.db (shared by all users of this machine)";
+    let nobody = format!("no lock is held or waited for in {machine}");
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((code, lines), (0, vec!["busy 75", &nobody, "code 69", "code 69"]), "{err}");
     assert!(err.contains("there is no folder /tmp/none"), "{err}");
