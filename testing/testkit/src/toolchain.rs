@@ -174,8 +174,7 @@ fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), Missing
     Ok(())
 }
 
-/// Whether Go programs are built with the newest versions, and with clients that have no older
-/// ones.
+/// Whether Go programs use the newest versions, and clients that have no older ones.
 pub fn newest_go() -> bool {
     let version = version(Language::Go, Path::new("."));
     version.is_ok_and(|version| go_mod(&version) == "newest.mod")
