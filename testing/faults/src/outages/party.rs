@@ -119,8 +119,7 @@ impl Actor {
                     let began = tokio::time::Instant::now();
                     self.hold(n, guard, &mut dice).await;
                     if !self.client.capabilities().fair_queue {
-                        // Without an order, it would have the lock again before another client
-                        // asks.
+                        // Without an order, it would have the lock again before others ask.
                         let held = began.elapsed();
                         sleep(held + Duration::from_millis(dice.u64(..1000))).await;
                     }
