@@ -196,8 +196,7 @@ impl World {
 
     /// Handles the reply to a leave. Returns whether it was one.
     ///
-    /// A failed leave is retried with entries, where it would be missed; a quorum's other nodes
-    /// have heard of it.
+    /// A failed leave is retried only with entries; in a quorum, the other nodes have heard of it.
     pub(crate) fn left(&mut self, client: usize, call: u64, answer: &Answer) -> bool {
         let again = self.plan.class == Class::Entries && matches!(answer, Answer::Failed);
         let leaving = &mut self.clients[client].leaving;
