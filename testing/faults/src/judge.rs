@@ -231,7 +231,7 @@ pub(crate) fn handoffs(history: &Path, expect: &Expect) -> usize {
     check(&history, expect).rule(Rule::R8).checked
 }
 
-/// Replaces the end that a victim assumed by a release at the moment of the force.
+/// Replaces the end that a victim assumed with a release at the moment of the force.
 fn settle_forced(mut history: History) -> History {
     for Broken { key: victim, from, to } in broken(&history.events) {
         let own = |e: &Event| key(e) == victim;

@@ -134,8 +134,7 @@ fn redis_failover() {
 }
 
 /// What no failover can promise (see GUARANTEES.md): a lock that the replica did not have yet is
-/// given to another client. G3: the token tells the resource which is newer; G4: the holder is
-/// told.
+/// given to another. G3: the token tells the resource which is newer; G4: the holder is told.
 fn redis_failover_loses_a_lock_and_fences_it() {
     let Some(topology) = topology("redis_failover") else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();

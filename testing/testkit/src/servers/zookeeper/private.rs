@@ -121,7 +121,7 @@ impl Servers {
         holdline::open(&self.url()).await.expect("a good URL")
     }
 
-    /// A session of a client that is not ours.
+    /// A session of another client library.
     ///
     /// # Panics
     ///
@@ -206,7 +206,7 @@ impl DerefMut for Servers {
     }
 }
 
-/// A session of a client that is not ours, with these hosts.
+/// A session of another client library, with these hosts.
 ///
 /// # Panics
 ///

@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a ticket that has left is barred, if a request of it may still be in flight.
+/// How long to bar a ticket that left while a request of it may still be in flight.
 const BAR_TIME: Duration = Duration::from_secs(120);
 
 /// A store with a line of leases for each lock.

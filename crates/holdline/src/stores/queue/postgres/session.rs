@@ -1,7 +1,7 @@
 //! One connection to the server, and the task that drives it.
 //!
 //! The task runs on the store's own thread, so that a connection outlives the runtime of the call
-//! that opened it, and works on while that runtime is busy. Dropping the session closes the
+//! that opened it, and goes on while that runtime is busy. Dropping the session closes the
 //! connection, which frees its locks.
 
 use super::address::Address;

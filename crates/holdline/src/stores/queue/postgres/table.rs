@@ -30,8 +30,8 @@ struct Shared {
     listener: Option<Listener>,
 }
 
-/// How long a ticket is barred that left with an `enter` unanswered. By then the request has been
-/// carried out or never will be.
+/// How long to bar a ticket that left with an unanswered `enter`. By then the request has been
+/// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
 /// The function that gives up a place, the only one whose commit is not waited for.
