@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS holdline_schema (
 CREATE TABLE IF NOT EXISTS holdline_line (
   name     VARBINARY(512)  NOT NULL PRIMARY KEY,
   capacity BIGINT          NOT NULL DEFAULT 0,
-  last     BIGINT          NOT NULL DEFAULT 0,                   -- the highest token given or reserved
+  last     BIGINT          NOT NULL DEFAULT 0,                   -- highest token given or reserved
   places   BIGINT          NOT NULL DEFAULT 0,                   -- the number of places
   held     BIGINT          NOT NULL DEFAULT 0,                   -- weight of the admitted places
   front    BIGINT          NOT NULL DEFAULT 9223372036854775807, -- the first waiting seq
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS holdline_line (
 -- The places behind the first.
 CREATE TABLE IF NOT EXISTS holdline_place (
   line     VARBINARY(512)  NOT NULL,
-  seq      BIGINT          NOT NULL,                             -- the place number: a holder's token
+  seq      BIGINT          NOT NULL,                             -- place number: a holder's token
   id       BINARY(16)      NOT NULL,                             -- the ticket's
   weight   BIGINT          NOT NULL,
   expires  BIGINT          NOT NULL,
