@@ -10,15 +10,15 @@ use std::time::Duration;
 /// The workload of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scenario {
-    /// Each locks, holds, releases and begins again.
+    /// Each client locks, holds, releases and begins again.
     Mutex,
-    /// The same with a read-write lock, of which this percentage are writes.
+    /// The same with a read-write lock; this percentage are writes.
     ReadWrite(u8),
     /// The same with a semaphore of this many permits, one for each client.
     Semaphore(u32),
-    /// All ask at once, once.
+    /// All clients ask once, at the same time.
     Burst,
-    /// The holder's process is killed while one waits: how long until that one holds.
+    /// The holder's process is killed while another client waits: how long until that client holds.
     Crash,
     /// The leader of the store's cluster is killed: how long until the next lock is granted.
     Leader,
@@ -31,31 +31,31 @@ pub struct Cell {
     pub scenario: Scenario,
     /// A URL, or the name of a server that is started for the run.
     pub store: String,
-    /// How they wait.
+    /// How the clients wait.
     pub mode: Mode,
-    /// How many clients there are, all processes together.
+    /// The number of clients in all processes together.
     pub clients: usize,
-    /// How many processes they are in.
+    /// The number of client processes.
     pub processes: usize,
-    /// How many names they use: client number i always uses name number i modulo this.
+    /// The number of names: client number i always uses name number i modulo this.
     pub names: usize,
-    /// How long each holds the lock.
+    /// How long a client holds the lock.
     pub hold: Duration,
-    /// How much longer a round trip to the server takes.
+    /// The delay added to a round trip to the server.
     pub delay: Duration,
-    /// Locks asked for in a second, by all clients together; `None`: each asks again at once.
+    /// Locks requested per second by all clients together; `None`: each asks again at once.
     pub rate: Option<f64>,
     /// The lease of the locks.
     pub lease: Duration,
 }
 
 impl Scenario {
-    /// Whether at most one is allowed in at a time.
+    /// Whether the lock has at most one holder at a time.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Scenario::ReadWrite(_) | Scenario::Semaphore(_))
     }
 
-    /// Whether it is a crash, which has one figure: the time until the next one goes on.
+    /// Whether it is a crash, which has one figure: the time until the next client holds.
     pub(crate) fn is_crash(self) -> bool {
         matches!(self, Scenario::Crash | Scenario::Leader)
     }
@@ -65,7 +65,7 @@ impl Scenario {
         !self.is_exclusive()
     }
 
-    /// For people.
+    /// A label for people.
     pub(crate) fn label(self) -> String {
         match self {
             Scenario::Mutex => "mutex".to_owned(),
@@ -123,7 +123,7 @@ impl FromStr for Scenario {
 }
 
 impl Cell {
-    /// What has the same load: contestants beside each other in a chart differ in the rest.
+    /// The load: contestants in one chart share it, and differ in the rest.
     pub(crate) fn load(&self) -> String {
         let mut words = vec![self.scenario.label()];
         if self.scenario.is_crash() {
@@ -144,7 +144,7 @@ impl Cell {
         Cell { clients: 0, ..self.clone() }.load().replace("0 clients, ", "")
     }
 
-    /// Why it makes no sense, whatever the store.
+    /// Refuses a cell that makes no sense on any store.
     pub(crate) fn check(&self) -> Result<()> {
         if self.clients == 0 || self.processes == 0 || self.names == 0 {
             return Err(Error::usage("there is at least one client, one process and one name"));

@@ -18,37 +18,36 @@ pub(crate) struct Job {
     pub(crate) scenario: Scenario,
     pub(crate) url: String,
     pub(crate) mode: Mode,
-    /// The name's beginning.
+    /// The prefix of the names.
     pub(crate) name: String,
     pub(crate) names: usize,
-    /// The first of this worker's clients, among all of them.
+    /// The number of this worker's first client, among all clients.
     pub(crate) first: usize,
     pub(crate) clients: usize,
     pub(crate) all_clients: usize,
     pub(crate) hold: Duration,
-    /// How long they compete before the round, so that the crowd at the start is not measured.
+    /// How long clients compete before the round, so that the initial crowd is not measured.
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
     pub(crate) lease: Duration,
-    /// The pause between two locks of a client as they are asked for, if a rate is given.
+    /// The interval between a client's requests for locks, if a rate is given.
     pub(crate) interval: Option<Duration>,
 }
 
 /// The result of a worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Waits in nanoseconds, and how many: also those that were still going on at the end, with the
-    /// time that they had taken until then.
+    /// Waits in nanoseconds, and their counts; unfinished ones with their time until the end.
     pub(crate) waits: Vec<(u64, u64)>,
     /// The sum of the waits that ended with a lock, and their number.
     pub(crate) waited: (u64, u64),
-    /// How many waits were going on at the end.
+    /// The number of waits unfinished at the end.
     pub(crate) unfinished: u64,
-    /// How many locks each client had.
+    /// The number of locks that each client got.
     pub(crate) shares: Vec<u64>,
     /// The first turns, up to [`MOST_TURNS`].
     pub(crate) turns: Vec<Turn>,
-    /// For each slice of the round, locks granted and the sum of their waits.
+    /// For each slice of the round, the locks granted and the sum of their waits.
     pub(crate) slices: Vec<(u64, u64)>,
     /// When the last lock was granted.
     pub(crate) last: u64,
@@ -56,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) cpu: u64,
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
-    /// Locks that were lost while they were held.
+    /// Locks lost while held.
     pub(crate) lost: u64,
     /// Releases that the store did not confirm in time.
     pub(crate) unconfirmed: u64,
@@ -64,7 +63,7 @@ pub(crate) struct Outcome {
 
 /// The number of slices of a round.
 pub(crate) const SLICES: usize = 20;
-/// The number of turns of one process of which the order is looked at.
+/// The number of turns of one process whose order is examined.
 const MOST_TURNS: usize = 200_000;
 /// The number of stores that are opened at once.
 const AT_ONCE: usize = 16;
@@ -125,8 +124,8 @@ pub(crate) struct Ready {
     clients: Vec<Client>,
 }
 
-/// Opens what the clients need. Each takes a lock of its own first, so that all connections and
-/// sessions are there before the clock starts.
+/// Opens the stores of the clients. Each client first takes a lock of its own, so that all
+/// connections and sessions exist before the clock starts.
 pub(crate) async fn prepare(job: Job) -> Result<Ready> {
     let count = if job.mode.way.shares() { 1 } else { job.clients };
     let mut clients = Vec::new();
@@ -171,7 +170,7 @@ impl Ready {
         let cpu = machine::client_cpu();
         let mut outcome = Outcome { slices: vec![(0, 0); SLICES], ..Outcome::default() };
         let mut waits = histogram();
-        // The CPU time is that of the round, not of the cleaning up after it.
+        // The CPU time of the round, without the cleanup after it.
         let is_burst = job.scenario == Scenario::Burst;
         let mut done = Vec::new();
         if !is_burst {
@@ -246,7 +245,7 @@ impl Contender {
 
     async fn run(mut self, lock: Lock) -> Result<Self> {
         timer::until(self.begin).await;
-        // With a rate, a lock is wanted at its time, whether or not the one before has been had.
+        // With a rate, a lock is wanted at its time, even if the previous one is late.
         let mut wanted = self.begin;
         if let Some(interval) = self.interval {
             wanted += fastrand::u64(..interval.max(1));
@@ -272,7 +271,7 @@ impl Contender {
             match held.release().await {
                 Ok(()) => {}
                 Err(error) if error.kind() == holdline::ErrorKind::Lost => self.lost += 1,
-                // It is retried in the background, or ends with its lease; the others go on.
+                // It is retried in the background, or the lease ends; the other clients go on.
                 Err(error) if error.retryable() => self.unconfirmed += 1,
                 Err(error) => return Err(error.into()),
             }

@@ -1,5 +1,5 @@
-//! What a server counts: commands and bytes, read over a connection of its own in the server's own
-//! protocol, so that nothing of the library under test is in the way.
+//! A server's counters of commands and bytes, read over a separate connection in the server's own
+//! protocol, independently of the library under test.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -22,7 +22,7 @@ impl Counts {
         }
     }
 
-    /// Both together; unknown if one of them is.
+    /// The sum of both; unknown if either is.
     pub(crate) fn plus(self, other: Counts) -> Counts {
         let both = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
         Counts {
@@ -34,10 +34,10 @@ impl Counts {
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most that it may say.
+/// The maximum length of its answer.
 const LONGEST: u64 = 4 << 20;
 
-/// Reads the counts of the server at `address`; `None` if its kind is unknown, or it does not tell.
+/// Reads the counts of the server at `address`; `None` where they are unknown.
 pub(crate) fn read(scheme: &str, address: &str) -> Counts {
     match scheme {
         "redis" => redis(address),
@@ -64,7 +64,7 @@ fn etcd(address: &str) -> Counts {
     let request = "GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n";
     let Some(text) = ask(address, request) else { return Counts::default() };
     let sum = |name: &str| sum_of(&text, name);
-    // Of a stream each message is counted, of a plain call the call.
+    // Streams count by message, plain calls by call.
     let (received, sent) = (
         sum("etcd_network_client_grpc_received_bytes_total"),
         sum("etcd_network_client_grpc_sent_bytes_total"),

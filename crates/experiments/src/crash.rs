@@ -11,12 +11,12 @@ use crate::worker::{Order, Worker};
 use holdline::{Client, Mutex};
 use std::time::Duration;
 
-/// How long the next holder is waited for, beside some leases.
+/// How long to wait for the next holder, besides some leases.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// The time in which all is well before the leader is killed.
+/// The undisturbed time before the leader is killed.
 const BEFORE: Duration = Duration::from_millis(500);
 
-/// One round: the time until the next one holds.
+/// Runs one round. Returns the time until the next client holds.
 pub(crate) async fn round(
     host: &Host,
     target: &mut Target,
@@ -45,7 +45,7 @@ async fn holder(host: &Host, cell: &Cell, client: &Client, url: &str, name: &str
         guard.unlock().await?;
         Ok::<_, holdline::Error>(at)
     });
-    // It waits before the holder is killed; in a store without places it has none to be seen.
+    // It must wait before the holder is killed; in a store without places that cannot be seen.
     let pause = Duration::from_millis(fastrand::u64(300..700));
     timer::until(timer::now() + nanos(pause)).await;
     let killed = timer::now();
@@ -70,7 +70,7 @@ async fn leader(target: &mut Target, cell: &Cell, client: &Client, name: &str) -
     let end = killed + nanos(PATIENCE);
     let granted = loop {
         let asked = timer::now();
-        // A lock may be lost meanwhile, or its release not be answered: the next one counts.
+        // A lock may be lost meanwhile, or its release stay unanswered; the next one counts.
         let taken = tokio::time::timeout(PATIENCE, lock.lock()).await;
         if let Ok(Ok(guard)) = taken {
             let granted = timer::now();

@@ -1,5 +1,5 @@
-//! A TCP proxy that makes the way to a server longer: a delay in each direction, without a limit to
-//! the bandwidth.
+//! A TCP proxy that adds a delay in each direction to the connections of a server, without limiting
+//! their bandwidth.
 
 use crate::error::{Error, Result};
 use crate::timer;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// The name of a proxy's thread, whose CPU time is not the client's.
 pub(crate) const THREAD: &str = "bench-delay";
-/// The bytes that may be on the way in one direction of one connection, in reads of at most this.
+/// The maximum size of a read, and of reads on the way in one direction of a connection.
 const READ: usize = 16 * 1024;
 const READS: usize = 256;
 
@@ -42,7 +42,7 @@ impl DelayProxy {
         runtime.spawn(async move {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             loop {
-                // Out of file descriptors, for example: later.
+                // Out of file descriptors, for example: try again later.
                 let Ok((client, _)) = listener.accept().await else {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
@@ -135,8 +135,8 @@ pub(crate) fn hosts(url: &str) -> Vec<String> {
 const KNOWN: [&str; 8] =
     ["redis", "etcd", "zookeeper", "zk", "postgres", "postgresql", "mysql", "mariadb"];
 
-/// Puts a proxy before every server of a URL. Stores that find further servers by themselves would
-/// go around it, and so would TLS with names: they are refused.
+/// Puts a proxy in front of every server of a URL. Stores that discover further servers would
+/// bypass it, and so would TLS with names: they are refused.
 pub(crate) fn put_before(url: &str, round_trip: Duration) -> Result<(String, Vec<DelayProxy>)> {
     if let Some(nodes) = url.strip_prefix("quorum:") {
         let (mut urls, mut proxies) = (Vec::new(), Vec::new());

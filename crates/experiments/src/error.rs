@@ -1,11 +1,11 @@
-//! Why an experiment cannot be made.
+//! The errors of experiments.
 
 use std::fmt;
 
-/// The reason for which an experiment, or one cell of it, cannot be made.
+/// The reason why an experiment, or one of its cells, cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The question makes no sense, or the store has no such thing.
+    /// The plan makes no sense, or the store does not support it.
     Usage(String),
     /// The store, a server, or a process failed.
     Failed(String),

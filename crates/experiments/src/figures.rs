@@ -1,4 +1,4 @@
-//! The figures: their names and units, and how each follows from a round.
+//! The figures: their names and units, and their calculation from a round.
 
 use crate::cell::{Cell, Scenario};
 use crate::contend::{Outcome, SLICES, nanos};
@@ -79,9 +79,9 @@ pub(crate) struct Round {
     pub(crate) values: Values,
     /// All waits, without omission.
     pub(crate) waits: Histogram<u64>,
-    /// The acquisitions of each client, most first.
+    /// The acquisitions of each client, the most first.
     pub(crate) shares: Vec<u64>,
-    /// For each slice: locks a second, and mean wait in seconds if there was one.
+    /// For each slice: locks per second, and the mean wait in seconds, if there was one.
     pub(crate) series: Vec<(f64, Option<f64>)>,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct Round {
 pub(crate) struct Used {
     pub(crate) before: Usage,
     pub(crate) after: Usage,
-    /// How many held or waited for the first name in the middle of the round, as the store sees it.
+    /// The store's number of holders and waiters of the first name in the middle of the round.
     pub(crate) places: Option<usize>,
 }
 
 impl Round {
-    /// Of a crash, which has a figure of its own.
+    /// The round of a crash, which has a figure of its own.
     pub(crate) fn crash(values: Values) -> Self {
         Round { values, waits: histogram(), shares: Vec::new(), series: Vec::new() }
     }
@@ -127,7 +127,7 @@ impl Round {
         let is_burst = cell.scenario == Scenario::Burst;
         let wall = if is_burst { sum.last.saturating_sub(start) } else { nanos(time) }.max(1);
         let locks: u64 = sum.shares.iter().sum();
-        // With a rate, waits are counted from when they were wanted, and nothing is omitted.
+        // With a rate, waits count from when the lock was wanted, and nothing is omitted.
         let corrected = if is_burst || cell.rate.is_some() || locks == 0 {
             raw.clone()
         } else {

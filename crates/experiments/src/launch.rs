@@ -1,6 +1,5 @@
-//! Servers that are started for a run, where their programs are installed, and end with it. The
-//! testkit says how each is run; here are the settings in which servers for measuring differ from
-//! servers for tests.
+//! Servers that are started for a run, if their programs are installed, and end with it. The
+//! testkit defines how each is run; this module has the settings that measurements change.
 
 use crate::counters;
 use crate::error::{Error, Result};
@@ -32,7 +31,7 @@ enum Kind {
     MySql,
 }
 
-/// All that can be started.
+/// All services that can be started.
 pub(crate) const SERVICES: [Service; 9] = [
     Service { name: "redis", kind: Kind::Redis, nodes: 1 },
     Service { name: "redis-five", kind: Kind::Redis, nodes: 5 },
@@ -59,12 +58,12 @@ impl Servers {
         self.own.servers.iter().map(holdline_testkit::Server::pid).collect()
     }
 
-    /// Ends one as a crash would.
+    /// Kills one of them, as a crash would.
     pub(crate) fn kill(&mut self, at: usize) {
         self.own.kill(at);
     }
 
-    /// Starts one once more, with the data that it had, and waits until all serve.
+    /// Restarts one with its data, and waits until all serve.
     pub(crate) fn restart(&mut self, at: usize, scheme: &str) -> Result<()> {
         self.own.servers[at].begin().map_err(Error::failed)?;
         let start = Instant::now();
@@ -84,12 +83,12 @@ impl Servers {
 }
 
 impl Service {
-    /// By its name on the command line.
+    /// The service of this name on the command line.
     pub(crate) fn named(name: &str) -> Option<Self> {
         SERVICES.into_iter().find(|service| service.name == name)
     }
 
-    /// Whether a leader among its servers can be killed.
+    /// Whether its servers have a leader that can be killed.
     pub(crate) fn has_leader(self) -> bool {
         self.nodes > 1 && matches!(self.kind, Kind::Etcd | Kind::ZooKeeper)
     }
@@ -100,7 +99,7 @@ impl Service {
             let name = self.name;
             Error::failed(format!("{name} cannot be started: {why} Or name a server's URL."))
         };
-        // On a disk, where other users' servers keep their data too.
+        // On a disk, as users' servers keep their data.
         let folder = Folder::on_disk("bench").map_err(cannot)?;
         let describe = || self.describe().run_by(wrap);
         let own = Private::try_launch_in(folder, describe).map_err(cannot)?;
@@ -123,7 +122,7 @@ impl Service {
                 Deployment::new(url, ports.iter().enumerate().map(node).collect())
             }
             Kind::Etcd => etcd::deployment(&ports(2)),
-            // Its defaults, but for the memory of Java.
+            // The defaults, except for Java's memory.
             Kind::ZooKeeper => zookeeper::deployment(
                 &ports(3),
                 &zookeeper::Settings {
@@ -176,7 +175,7 @@ impl Service {
     }
 }
 
-/// The URL that has the tables installed when it is first opened.
+/// The URL with the option to install the tables when the store is opened.
 fn installing(url: String) -> String {
     url + "?install=yes"
 }

@@ -1,12 +1,12 @@
-//! Experiments with locks: scenarios, stores and ways to wait, measured beside each other.
+//! Experiments with locks: comparisons of scenarios, stores and ways to wait.
 //!
-//! A [`Plan`] is a list of [`Cell`]s: one combination each of scenario, store, way to wait, number
-//! of clients, time held and delay of the link. [`run`] measures every cell in several rounds, the
-//! rounds of all cells in turns, and makes a [`Report`] of it, which is shown as a table, as JSON,
-//! as CSV, or as an HTML page with charts.
+//! A [`Plan`] is a list of [`Cell`]s: each is a combination of scenario, store, way to wait, number
+//! of clients, hold time and link delay. [`run`] measures every cell in several rounds, with the
+//! rounds of all cells in turns, and returns a [`Report`], which is shown as a table, JSON, CSV, or
+//! an HTML page with charts.
 //!
-//! What is measured is the library as its users have it: only its public API is used. A combination
-//! that a store does not have is never measured as another one: its row says why there is nothing.
+//! The library is measured as users have it, through its public API. A combination that a store
+//! does not support is never replaced by another: its row says why it has no figures.
 
 mod cell;
 mod contend;

@@ -44,13 +44,13 @@ pub(crate) fn about() -> Machine {
     }
 }
 
-/// How many processes wanted to run in the last minute.
+/// The load average of the last minute.
 pub(crate) fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// The CPU time of a process in nanoseconds: by the scheduler's own count for threads that live, or
-/// else by the clock's ticks. `None` if there is no such process, or no `/proc`.
+/// The CPU time of a process in nanoseconds: from the scheduler's counters of its live threads, or
+/// else in clock ticks. `None` if there is no such process or no `/proc`.
 pub(crate) fn cpu(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut total = 0;
@@ -63,7 +63,7 @@ pub(crate) fn cpu(pid: u32) -> Option<u64> {
     Some(total)
 }
 
-/// A process, and those that it has started, and they: a server may have one for each connection.
+/// A process and all its descendants: a server may have a process for each connection.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -77,7 +77,7 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// The CPU time of a process and of those that it has started, also of those that have ended.
+/// The CPU time of a process and its descendants, with those that have ended.
 pub(crate) fn family_cpu(pid: u32) -> Option<u64> {
     let own = cpu(pid)?;
     let ended = field::<u64>(pid, 13)? + field::<u64>(pid, 14)?;
@@ -85,7 +85,7 @@ pub(crate) fn family_cpu(pid: u32) -> Option<u64> {
     Some(own + others + ended * tick())
 }
 
-/// The nanoseconds of a tick of the clock.
+/// The length of a clock tick in nanoseconds.
 fn tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
@@ -96,8 +96,8 @@ fn field<T: std::str::FromStr>(pid: u32, number: usize) -> Option<T> {
     text.rsplit_once(')')?.1.split_whitespace().nth(number)?.parse().ok()
 }
 
-/// The CPU time of this process, without the threads that belong to the measurement: the delay
-/// proxy's and the timer's.
+/// The CPU time of this process without the threads of the measurement: the delay proxy's and the
+/// timer's.
 pub(crate) fn client_cpu() -> u64 {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = own.tv_sec.unsigned_abs() * 1_000_000_000 + own.tv_nsec.unsigned_abs();
@@ -117,14 +117,14 @@ fn ticks(pid: u32) -> Option<u64> {
     Some((field::<u64>(pid, 11)? + field::<u64>(pid, 12)?) * tick())
 }
 
-/// How much memory of a process is resident, in bytes.
+/// The resident memory of a process, in bytes.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// How many sockets a process has open.
+/// The number of open sockets of a process.
 pub(crate) fn sockets(pid: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = files.filter_map(|file| fs::read_link(file.path()).ok());
@@ -159,8 +159,8 @@ pub(crate) fn output(program: &Path, args: &[&str]) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_owned())
 }
 
-/// Lets this process, and those it starts, open as many files as it may: a thousand clients need
-/// some thousands.
+/// Raises the limit of open files to the maximum for this process and its children: a thousand
+/// clients need a few thousand.
 pub(crate) fn many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

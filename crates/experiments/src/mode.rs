@@ -1,4 +1,4 @@
-//! The ways to wait for a lock, and which store has which.
+//! The ways to wait for a lock, and the stores that support each.
 
 use crate::error::{Error, Result};
 use holdline::store::Capabilities;
@@ -21,9 +21,9 @@ pub struct Mode {
 /// How a waiter waits for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It has a place in the line, and is notified when its turn has come.
+    /// It has a place in the line, and is notified when its turn comes.
     Listen,
-    /// As above, and all clients of a process share one connection and one place in the store's
+    /// As above, but all clients of a process share one connection and one place in the store's
     /// line.
     ListenShared,
     /// As above, and a process hands the lock on to its own waiters, 64 times or 50 ms at most.
@@ -42,11 +42,11 @@ pub enum Way {
 /// The pauses of a waiter that polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// The same each time.
+    /// The same pause each time.
     Fixed(Duration),
     /// 1 ms shorter each time, down to 10 ms.
     Shrinking(Duration),
-    /// Twice as long each time, from and up to these, each spread by half.
+    /// Twice as long each time, between these bounds, with a jitter of half.
     Jittered(Duration, Duration),
 }
 
@@ -61,7 +61,7 @@ const WAYS: [(&str, Way); 7] = [
 ];
 
 const FIFTY: Duration = Duration::from_millis(50);
-/// How many holders in a row of one process, and for how long.
+/// The maximum number of consecutive holders of one process, and their time.
 const HANDOFF: (u32, Duration) = (64, FIFTY);
 
 impl Way {
@@ -76,7 +76,7 @@ impl Way {
 }
 
 impl Mode {
-    /// The URL under which a store has this way to wait: Redis has layouts of its own for some.
+    /// The URL of a store with this way to wait: Redis has separate layouts for some.
     pub(crate) fn url(self, url: &str) -> Result<String> {
         let scheme = match self.way {
             Way::ListenUnfair => "redisson",
@@ -107,7 +107,7 @@ impl Mode {
         }
     }
 
-    /// Whether the store has this way to wait; or why not.
+    /// Whether the store supports this way to wait, or why not.
     pub(crate) fn check(self, capabilities: Capabilities) -> Result<()> {
         let Capabilities { fair_queue, notifications, token_ranges, .. } = capabilities;
         let lacks = |what: &str| Err(Error::usage(format!("{self}: the store has no {what}")));
@@ -122,7 +122,7 @@ impl Mode {
         }
     }
 
-    /// The store's actual behaviour, for people.
+    /// A label for people: the store's actual behaviour.
     pub(crate) fn label(self) -> String {
         let pauses = self.schedule.map_or(String::new(), |schedule| format!(" {schedule}"));
         match self.way {

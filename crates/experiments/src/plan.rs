@@ -11,7 +11,7 @@ pub struct Plan {
     pub title: String,
     /// The combinations.
     pub cells: Vec<Cell>,
-    /// How often each is measured: the rounds of all cells take turns.
+    /// The number of rounds of each cell; the rounds of all cells take turns.
     pub rounds: usize,
     /// How long a round takes.
     pub time: Duration,
@@ -24,14 +24,14 @@ pub struct Preset {
     pub name: &'static str,
     /// The question that it answers, in one line.
     pub about: &'static str,
-    /// How many minutes it takes, about.
+    /// The approximate duration in minutes.
     pub minutes: u32,
     grids: &'static [Grid],
     rounds: usize,
     seconds: f64,
 }
 
-/// The combinations of everything with everything.
+/// The product of all its parameters.
 #[derive(Clone, Copy, Debug)]
 struct Grid {
     scenarios: &'static [&'static str],
@@ -41,7 +41,7 @@ struct Grid {
     processes: &'static [usize],
     hold_ms: &'static [u64],
     delay_ms: &'static [u64],
-    /// As many names as clients, or one.
+    /// Whether there are as many names as clients, or one.
     own_names: bool,
     lease_s: u64,
 }
@@ -200,15 +200,15 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// By its name.
+    /// The preset of this name.
     pub fn named(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
     /// Its plan.
     pub fn plan(&self) -> Plan {
-        // What is compared is measured one after the other, so that what else goes on in the
-        // machine meanwhile is the same for all.
+        // Cells to be compared are measured one after another, so that other work on the machine
+        // affects them alike.
         let mut loads: Vec<String> = Vec::new();
         let mut cells: Vec<(usize, Cell)> = Vec::new();
         for cell in self.grids.iter().flat_map(Grid::cells) {

@@ -22,19 +22,19 @@ use tokio::sync::Mutex;
 pub struct Host {
     /// The command line of a worker: a process that calls [`work`](crate::work).
     pub worker: Vec<OsString>,
-    /// Makes the command that runs a command line, such that it ends with this process if the
-    /// system can do that.
+    /// Makes the command that runs a command line and, if the system can do that, ends with this
+    /// process.
     pub wrap: fn(&[OsString]) -> std::process::Command,
     /// The command line of this run, for the report.
     pub command: String,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Rounds that are done, of all cells.
+    /// The number of finished rounds, of all cells.
     pub done: usize,
-    /// All rounds.
+    /// The number of all rounds.
     pub all: usize,
     /// The estimated remaining time, from the rounds so far.
     pub left: Duration,
@@ -42,11 +42,11 @@ pub struct Progress {
     pub what: String,
 }
 
-/// The time for everybody to get ready between "ready" and the start.
+/// The time between the last "ready" and the start.
 const GATHER: Duration = Duration::from_millis(30);
-/// The longest time for which clients compete before a round begins; else a fifth of the round.
+/// The maximum warm-up before a round; otherwise a fifth of the round.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// A burst that is not over by then is cut off.
+/// The time after which a burst is cut off.
 const BURST: Duration = Duration::from_secs(60);
 /// The assumed overhead of a round, before it has been measured.
 const BESIDE: f64 = 0.3;
@@ -55,9 +55,9 @@ const BESIDE: f64 = 0.3;
 ///
 /// # Errors
 ///
-/// A signal ended the run; the plan makes no sense; or no cell of it can be measured: then the
-/// first one's reason. A cell that cannot be measured, while others can, is a row of the report
-/// that says why.
+/// A signal ended the run; the plan makes no sense; or none of its cells can be measured: then the
+/// first cell's reason. If others can, a cell that cannot be measured is a row of the report with
+/// the reason.
 pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<Report> {
     if plan.rounds == 0 || plan.cells.is_empty() || plan.time < Duration::from_millis(50) {
         return Err(Error::usage("a run has at least one round, of 50 ms or more"));
@@ -120,7 +120,7 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
         }
     }
     report.finish(rows.into_iter().map(|(row, _)| row).collect());
-    // Work that may still be in progress there is not awaited.
+    // Work still in progress there is not awaited.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(report)
 }
@@ -148,7 +148,7 @@ impl Stop {
     }
 }
 
-/// How long it all takes.
+/// The estimate of the run's duration.
 struct Clock {
     done: usize,
     all: usize,
@@ -216,8 +216,8 @@ async fn measure(
         lease: cell.lease,
         interval: cell.rate.map(|rate| Duration::from_secs_f64(cell.clients as f64 / rate)),
     };
-    // Every round has processes of its own, so that none pays for what an earlier one left open;
-    // only memory cannot be seen from another process.
+    // Every round has processes of its own, so that none pays for what an earlier round left open.
+    // The memory store is the exception: other processes cannot see it.
     let (start, outcomes, used) = if job.url.starts_with("memory:") {
         let ready = contend::prepare(job.clone()).await?;
         let start = timer::now() + contend::nanos(GATHER + warm_up);
@@ -264,7 +264,7 @@ fn jobs(job: &Job, processes: usize) -> Vec<Job> {
         .collect()
 }
 
-/// How many hold or wait, as the store sees it half a round from now.
+/// The number of holders and waiters that the store reports half a round from now.
 async fn places(url: &str, name: &str, at: u64, limit: Duration) -> Option<usize> {
     let client = holdline::open(url).await.ok()?;
     timer::until(at).await;

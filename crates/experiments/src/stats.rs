@@ -1,4 +1,4 @@
-//! Histograms of waits, the spread of rounds, and what the order of grants says.
+//! Histograms of waits, the spread of rounds, and the statistics of the order of grants.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -6,16 +6,16 @@ use serde::Serialize;
 /// One figure from several rounds: the median and the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The lowest.
+    /// The lowest figure.
     pub low: f64,
-    /// The highest.
+    /// The highest figure.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of these rounds' figures; `None` if there are none.
+    /// The spread of these rounds' figures; `None` if there are none.
     pub fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         rounds.sort_by(f64::total_cmp);
@@ -51,44 +51,44 @@ pub(crate) fn add(histogram: &mut Histogram<u64>, pairs: &[(u64, u64)]) {
     }
 }
 
-/// The same waits without coordinated omission. A client that waits asks for nothing else
-/// meanwhile, so the waits of those who wait long are counted too seldom: somebody who waited for
-/// as long as everybody else took a hundred turns counts once, and each of their turns as well.
-/// `turn` is the time between two turns of a client if all have equally many; for each wait that is
-/// longer, those that the client would have begun meanwhile are added.
+/// The same waits without coordinated omission. A waiting client makes no other requests, so long
+/// waits are counted too seldom: a client that waits while each of the others takes a hundred turns
+/// counts once, and so does each of their turns. `turn` is the time between two turns of a client
+/// if all have equally many. For each longer wait, the waits that the client would have begun
+/// meanwhile are added.
 pub(crate) fn without_omission(waits: &Histogram<u64>, turn: u64) -> Histogram<u64> {
     waits.clone_correct(turn.max(1))
 }
 
-/// One acquisition: when it was asked for, granted ([`NEVER`] if it was not) and given up, and of
-/// which name.
+/// One acquisition: its name, and when it was requested, granted ([`NEVER`] if it was not) and
+/// released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Serialize)]
 pub(crate) struct Turn(
     /// The name's number.
     pub(crate) u32,
-    /// Asked for.
+    /// When it was requested.
     pub(crate) u64,
-    /// Granted.
+    /// When it was granted.
     pub(crate) u64,
     /// When its release began.
     pub(crate) u64,
 );
 
-/// Not granted until the round ended.
+/// Not granted before the round ended.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The statistics of the order of grants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Order {
-    /// Times from the beginning of a release until the next one held, while a client waited.
+    /// Times from the beginning of a release to the next grant, while a client waited.
     pub(crate) gaps: Vec<f64>,
-    /// The share of the grants that went ahead of an earlier asker of the same name.
+    /// The share of the grants that overtook an earlier request for the same name.
     pub(crate) overtaking: Option<f64>,
-    /// Grants before the release before them had begun: must be 0 for a mutex.
+    /// Grants before the previous release had begun: must be 0 for a mutex.
     pub(crate) overlaps: u64,
 }
 
-/// Looks at all turns of a round. `exclusive`: one at a time is allowed in.
+/// Examines all turns of a round. `exclusive`: whether the lock has one holder at a time.
 pub(crate) fn order(turns: &mut [Turn], exclusive: bool) -> Order {
     turns.sort_unstable_by_key(|turn| (turn.0, turn.2));
     let mut order = Order::default();
@@ -116,7 +116,7 @@ pub(crate) fn order(turns: &mut [Turn], exclusive: bool) -> Order {
     order
 }
 
-/// The smallest that at least this share of all do not exceed.
+/// The smallest value that at least this share of all do not exceed.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn order_is_what_happened() {
-        // The second to ask is let in third; the last is never let in.
+        // The second request is granted third; the last is never granted.
         let mut turns =
             [Turn(0, 1, 10, 20), Turn(0, 2, 35, 40), Turn(0, 3, 22, 30), Turn(0, 4, NEVER, 0)];
         let order = order(&mut turns, true);

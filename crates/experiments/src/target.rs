@@ -1,5 +1,5 @@
-//! The stores of a run: their URLs, the servers that were started for them, and what is put before
-//! those.
+//! The stores of a run: their URLs, the servers that were started for them, and the proxies in
+//! front.
 
 use crate::cell::{Cell, Scenario};
 use crate::counters::{self, Counts};
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// One store of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// How it is called in the report: without secrets.
+    /// Its name in the report, without secrets.
     pub(crate) label: String,
     pub(crate) url: String,
     pub(crate) servers: Option<Servers>,
     pub(crate) service: Option<Service>,
     endpoints: Vec<Endpoint>,
-    /// The URL with a delay, and the links that cause it.
+    /// The URLs with a delay, and the proxies that cause it.
     delayed: HashMap<Duration, (String, Vec<DelayProxy>)>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Target {
 struct Endpoint {
     scheme: String,
     address: String,
-    /// If it is a process of this machine.
+    /// Its process, if it runs on this machine.
     pid: Option<u32>,
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct OfProcess {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) counts: Counts,
-    /// Of each server whose process is known.
+    /// The usage of each server whose process is known.
     pub(crate) processes: Vec<OfProcess>,
 }
 
 impl Target {
-    /// Finds a store by what was written on the command line, and starts its servers if that is the
-    /// name of some.
+    /// Finds a store by its argument on the command line, and starts its servers if that names a
+    /// service.
     pub(crate) fn new(store: &str, folder: &Path, wrap: Wrap) -> Result<Self> {
         let (url, label) = match store {
             "memory" | "memory:" => (format!("memory:bench-{}", std::process::id()), "memory"),
@@ -89,7 +89,7 @@ impl Target {
         if cell.delay.is_zero() {
             return cell.mode.url(&self.url);
         }
-        // Refused before anything is put anywhere.
+        // An unsupported mode is refused before proxies are started.
         cell.mode.url(&self.url)?;
         if !self.delayed.contains_key(&cell.delay) {
             self.delayed.insert(cell.delay, delay::put_before(&self.url, cell.delay)?);
@@ -141,7 +141,7 @@ impl Target {
         }
     }
 
-    /// A remark about where it runs.
+    /// A remark about the location of its servers.
     pub(crate) fn about(&self) -> String {
         let version = self.servers.as_ref().map(|servers| servers.version.clone());
         let here = self.endpoints.iter().filter(|endpoint| endpoint.pid.is_some()).count();
@@ -153,7 +153,7 @@ impl Target {
         }
     }
 
-    /// The addresses of its servers, with their protocols.
+    /// The number of the server that leads, if one does.
     pub(crate) fn leader(&self) -> Option<usize> {
         self.endpoints.iter().position(|at| counters::leads(&at.scheme, &at.address))
     }
@@ -162,7 +162,7 @@ impl Target {
         self.endpoints.first().map_or(String::new(), |at| at.scheme.clone())
     }
 
-    /// The processes are others after a restart.
+    /// Finds the processes again after a restart.
     pub(crate) fn refresh(&mut self) {
         if let Some(servers) = &self.servers {
             for (endpoint, pid) in self.endpoints.iter_mut().zip(servers.pids()) {

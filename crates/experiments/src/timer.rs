@@ -1,18 +1,18 @@
-//! A timer that is exact to some tens of microseconds: the runtime's ticks once a millisecond, and
-//! a lock held for 1 ms would be held for up to two.
+//! A timer that is accurate to some tens of microseconds. The runtime's timer ticks once a
+//! millisecond, so a lock meant to be held for 1 ms would be held for up to 2.
 
 use std::collections::BinaryHeap;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Now: nanoseconds on the clock that counts since the machine was started, which is one for all
+/// The current time in nanoseconds since the machine was started, on a clock shared by all
 /// processes.
 pub(crate) fn now() -> u64 {
     holdline::clock::now().0
 }
 
-/// A future that waits, ordered so that the earliest is on top of the heap.
+/// A waiting future, ordered so that the earliest is on top of the heap.
 struct Sleeper {
     due: u64,
     wake: oneshot::Sender<()>,

@@ -1,6 +1,6 @@
-//! Worker processes: clients that are not in the process that measures, and holders that can be
-//! killed. A worker reads its order, says that it is ready, waits for the start, and writes what
-//! came of it: one line of JSON each.
+//! Worker processes: clients outside the measuring process, and holders that can be killed. A
+//! worker reads its order, reports that it is ready, waits for the start, and writes its result:
+//! one line of JSON each.
 
 use crate::contend::{self, Job, Outcome};
 use crate::error::{Error, Result};
@@ -40,11 +40,11 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Is a worker: reads an order from `input`, carries it out, and answers on `output`.
+/// Acts as a worker: reads an order from `input`, carries it out, and answers on `output`.
 ///
 /// # Errors
 ///
-/// The other process has gone, or the order makes no sense. Errors of the experiment are answers.
+/// The other process is gone, or the order is malformed. Errors of the experiment are answers.
 pub fn work(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
     machine::many_files();
     let runtime = runtime()?;
@@ -63,13 +63,13 @@ pub fn work(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
             let lock = mode.mutex(Mutex::new(&client, &name).lease(lease));
             let mut guard = lock.lock().await?;
             if mode.way == Way::Handoff {
-                // It is held by what it was handed on to.
+                // The lock is then held after a handoff.
                 let (next, handed_on) = tokio::join!(lock.lock(), guard.unlock());
                 handed_on?;
                 guard = next?;
             }
             say(&mut output, &Answer::Ready)?;
-            // The other process kills this one; if it has ended itself, the input ends.
+            // The other process kills this one; if that process has ended, the input ends.
             let _ = line(&mut input);
             guard.unlock().await?;
             Ok(Answer::Ready)
@@ -96,7 +96,7 @@ fn say(output: &mut impl Write, answer: &Answer) -> Result<()> {
     Ok(output.flush()?)
 }
 
-/// A worker, seen from the process that measures. It is killed when this is dropped.
+/// A worker, as seen by the measuring process. It is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
@@ -105,7 +105,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker, and returns when it is ready, or holds.
+    /// Starts a worker, and returns when it is ready or holds its lock.
     pub(crate) async fn start(host: &Host, order: &Order) -> Result<Self> {
         let command = (host.wrap)(&host.worker);
         let mut command = tokio::process::Command::from(command);

@@ -1,4 +1,4 @@
-//! Everything, quickly: enough to see whether what must hold does.
+//! All benchmarks in a quick form: enough to check every requirement.
 
 use crate::report::Report;
 use crate::target::Targets;

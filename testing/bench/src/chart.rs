@@ -7,13 +7,13 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
-/// Colours that people who see few colours can tell apart.
+/// Colours that colour-blind people can distinguish.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 const GREY: RGBColor = RGBColor(90, 90, 90);
 const FONT: &str = "sans-serif";
 const WIDTH: u32 = 1200;
-/// Of a row of panels.
+/// The height of a row of panels.
 const ROW: u32 = 287;
 const TITLE: u32 = 48;
 const LEGEND: u32 = 92;
@@ -42,7 +42,7 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// A colour for each schedule; fair lines are whole, with full marks, unfair ones are dashed.
+/// A colour for each schedule; fair lines are solid, with filled marks, and unfair ones are dashed.
 fn style(model: usize) -> (RGBColor, bool) {
     match model {
         0..=3 => (COLOURS[model], true),
@@ -145,7 +145,7 @@ fn draw_legend(area: &Area<'_>, points: &[Point]) -> Result<(), Failure> {
     let shown = (0..MODELS.len()).filter(|model| points.iter().any(|p| p.model == *model));
     for model in shown {
         let (colour, whole) = style(model);
-        // The fair ones in the first line, the unfair ones of the same colour below them.
+        // Fair models in the first line, unfair ones of the same colour below them.
         let column = if whole { model } else { model - 3 };
         let (x, y) = (40 + i32::try_from(column)? * 285, if whole { 22 } else { 52 });
         let stroke = colour.stroke_width(2);

@@ -1,4 +1,4 @@
-//! Many tasks that want locks at once, for a time.
+//! A competition: many tasks that want locks at once, for a time.
 
 use crate::Failure;
 use crate::machine::own_cpu;
@@ -10,25 +10,25 @@ use tokio::task::JoinSet;
 /// The result of a competition.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Locks a second, in the time.
+    /// Locks per second within the time.
     pub(crate) rate: f64,
-    /// All waits, also of those who were let in after the time: leaving those out would flatter.
+    /// All waits, even those that ended after the time: omitting these would flatter.
     pub(crate) waits: Waits,
-    /// How many of them each client got.
+    /// The number of locks that each client got.
     pub(crate) shares: Shares,
-    /// The CPU time that this process spent for each lock.
+    /// The CPU time of this process for each lock.
     pub(crate) cpu_per_lock: f64,
-    /// How much of one core this process used.
+    /// The share of one core that this process used.
     pub(crate) cores: f64,
-    /// How many locks there were in all, also before the time and after it.
+    /// The total number of locks, also before the time and after it.
     pub(crate) locks: usize,
 }
 
-/// Until all have asked.
+/// The time until all have asked.
 const GATHER: Duration = Duration::from_millis(60);
 
-/// Each task locks, holds, releases and begins again, until the time is up; those who wait then are
-/// still let in. The first lock is held until all have asked, so that nobody has a head start.
+/// Each task locks, holds, releases and begins again, until the time is up; tasks that wait then
+/// are still admitted. The first lock is held until all have asked, so that none has a head start.
 pub(crate) async fn compete(
     locks: Vec<Mutex>,
     time: Duration,
@@ -61,7 +61,7 @@ pub(crate) async fn compete(
     })
 }
 
-/// One competitor: its waits, how many of its locks came in time, and all of them.
+/// One competitor: its waits, the number of its locks within the time, and of all its locks.
 #[derive(Debug, Default)]
 struct One {
     waits: Vec<f64>,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Passes everything on, and counts it. The background handle counts apart, and in bursts.
+/// Passes all calls on and counts them. The background handle counts separately, in bursts.
 #[derive(Debug)]
 pub(crate) struct CountingStore {
     inner: Arc<dyn Store>,
@@ -23,11 +23,11 @@ pub(crate) struct Counts {
     /// Round trips: enter and leave, by callers and by the renewer.
     calls: AtomicU64,
     bursts: Mutex<Vec<Burst>>,
-    /// So many renewals are all of them, and end a burst as well.
+    /// The number of renewals of all locks, which also ends a burst.
     whole: usize,
 }
 
-/// Renewals that came close together.
+/// Renewals in close succession.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Burst {
     pub(crate) first: Instant,
@@ -123,7 +123,7 @@ impl AsyncStore for CountingStore {
         CountingStore { inner, counts, renewer: true }
     }
 
-    /// The store behind has its alarm from the client that opened it.
+    /// The wrapped store has its alarm from the client that opened it.
     fn on_loss_hint(&self, _alarm: LossHint) {}
 
     fn address(&self) -> String {

@@ -1,4 +1,4 @@
-//! How long a free lock stays free: from the release in one process, or its kill -9, to the
+//! The time that a free lock stays free: from the release in one process, or its kill -9, to the
 //! acquisition in another.
 
 use crate::redis;
@@ -17,7 +17,7 @@ const TRIPS: f64 = 2.0;
 const SLOW: f64 = 0.01;
 /// From kill -9 to acquisition on the file store.
 const KILL: f64 = 0.1;
-/// How many locks each of two processes takes in a round.
+/// The number of locks that each of two processes takes in a round.
 const LOCKS: usize = 200;
 
 pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<
     ])
 }
 
-/// How long one request takes on this link, in a process with one thread as the others are.
+/// The time of one request on this link, in a process with one thread like the others.
 fn round_trip(target: &Target) -> Result<Option<f64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -95,8 +95,8 @@ fn round_trip(target: &Target) -> Result<Option<f64>, Failure> {
     })
 }
 
-/// The times between a release and the next acquisition, if that was by the other process, and it
-/// waited already. Tokens tell who came next.
+/// The times between a release and the next acquisition, if the other process made it and was
+/// already waiting. Tokens give the order.
 fn latencies(workers: &[Vec<Grant>]) -> Waits {
     let mut grants: Vec<(usize, &Grant)> = Vec::new();
     for (process, of) in workers.iter().enumerate() {
@@ -116,7 +116,7 @@ fn kill(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cel
     let runtime = runtime()?;
     let client = runtime.block_on(target.open())?;
     let promised = client.capabilities().crash_release;
-    // Where a crash is noticed at once, the lease must not be what ends it.
+    // If the store notices a crash at once, the lease must not end the lock first.
     let lease = Duration::from_secs(if promised { 10 } else { 1 });
     let kills = if promised && !common.quick { 20 } else { 5 };
     let times = (0..kills)
@@ -155,7 +155,7 @@ async fn one_kill(target: &Target, client: &Client, lease: Duration) -> Result<f
     while client.inspect(&name).await?.waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    tokio::time::sleep(Duration::from_millis(20)).await; // it listens by now
+    tokio::time::sleep(Duration::from_millis(20)).await; // it is listening by now
     let killed = Instant::now();
     holder.kill()?;
     Ok(seconds(waiter.await??.saturating_duration_since(killed)))
@@ -170,7 +170,7 @@ mod tests {
         let grant = |token, asked, got, left| Grant { token, asked, got, left, count: 0, task: 0 };
         let first = vec![grant(1, 0, 1, 100), grant(4, 700, 800, 900)];
         let second = vec![grant(2, 50, 150, 200), grant(3, 300, 350, 600)];
-        // 1 -> 2 counts; 2 -> 3 stays in one process; for 4 nobody waited at the release.
+        // 1 -> 2 counts; 2 -> 3 stays in one process; 4 was not waiting at the release.
         let waits = latencies(&[first, second]);
         assert_eq!(waits.count(), 1);
         assert!((waits.mean() - 50e-9).abs() < 1e-12);

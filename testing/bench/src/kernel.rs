@@ -11,12 +11,12 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Lines this long are measured.
+/// The measured lengths of lines.
 const LENGTHS: [u32; 5] = [0, 10, 100, 1_000, 10_000];
 /// The capacity of a line of readers.
 const READERS: u32 = 1 << 30;
-/// In a line of 10,000 an operation may cost this many times what it costs in one of 100 (which has
-/// its index as well): room for the memory's caches, and far from the 100 times of a walk.
+/// The maximum cost of an operation in a line of 10,000, relative to one of 100 (which has an index
+/// as well): it allows for cache misses, and is far below the 100 of a linear search.
 const GROWTH: f64 = 10.0;
 
 pub(crate) fn run(common: &Common, report: &mut Report) {
@@ -33,7 +33,7 @@ pub(crate) fn run(common: &Common, report: &mut Report) {
     );
 }
 
-/// A line in memory, at a time that stands still.
+/// A line in memory, at a fixed time.
 struct Memory {
     head: Head,
     deck: MemoryPlaces<()>,
@@ -42,7 +42,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// With so many in it: readers who hold, or one who holds and the others who wait.
+    /// A line with this many places: readers that all hold, or one holder and waiters.
     fn with(places: u32, capacity: u32) -> Self {
         let mut memory =
             Memory { head: Head::default(), deck: MemoryPlaces::default(), capacity, next: 0 };
@@ -56,7 +56,7 @@ impl Memory {
     fn ticket(&mut self) -> Ticket {
         self.next += 1;
         let hour = Duration::from_secs(3600);
-        // Ids are random in life, so they are spread here as well.
+        // Real ids are random, so these are spread as well.
         let id = TicketId(self.next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
         Ticket {
             id,
@@ -104,7 +104,7 @@ fn lines(common: &Common, who: &str, capacity: u32) -> (Table, f64) {
                 black_box(line.leave(ticket.id));
             }
         };
-        // The first one leaves, which admits another, and a new one enters at the back.
+        // The first place leaves, which admits another, and a new one enters at the back.
         let turn = || {
             let mut line = Memory::with(places.max(1), capacity);
             move || {
@@ -163,12 +163,12 @@ fn machines(common: &Common) -> Table {
     table
 }
 
-/// The round that other programs disturbed least.
+/// The fastest round, which other programs disturbed least.
 fn fastest(rounds: &[f64]) -> f64 {
     Spread::of(rounds.iter().copied()).map_or(f64::NAN, |spread| spread.low)
 }
 
-/// Seconds for each call, in each round. Every round begins with a state of its own.
+/// Seconds per call in each round. Every round begins with a state of its own.
 fn measure<W: FnMut()>(common: &Common, make: impl Fn() -> W) -> Vec<f64> {
     let budget = Duration::from_secs_f64(common.seconds(0.03));
     let round = |_| {

@@ -33,7 +33,7 @@ pub(crate) fn about() -> Value {
     })
 }
 
-/// The command line, as it can be given again.
+/// The command line, in a form that can be run again.
 fn command() -> String {
     let args: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo xtask bench {}", args.join(" "))
@@ -69,8 +69,8 @@ pub(crate) fn own_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The CPU time of a process: by the scheduler's own count in nanoseconds, for threads that live,
-/// or else by the clock's ticks. `None` if there is no such process.
+/// The CPU time of a process: from the scheduler's nanosecond counters of its live threads, or else
+/// in clock ticks. `None` if there is no such process.
 pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut total = Duration::ZERO;
@@ -88,9 +88,9 @@ fn on_cpu(thread: &std::path::Path) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The CPU time of a process and of all that it has started. The clock's ticks count threads and
-/// children that have ended, and lose up to two of 10 ms; the scheduler counts nanoseconds, of
-/// threads that live. Neither counts too much, so it is the larger.
+/// The CPU time of a process and all its descendants. Clock ticks include ended threads and
+/// children, but lose up to two ticks of 10 ms; the scheduler counts nanoseconds of live threads
+/// only. Neither counts too much, so this is the larger.
 pub(crate) fn tree_cpu(pid: u32) -> Duration {
     let children = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = children.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
@@ -107,9 +107,8 @@ fn ticks_of(pid: u32) -> Option<Duration> {
     ticks(pid, 2)
 }
 
-/// The sum of the first of these fields of `/proc/PID/stat`: its own time as a user's and as the
-/// system's (14, 15), and its ended children's. They are counted after the name, which may have
-/// spaces.
+/// The sum of the first of these fields of `/proc/PID/stat`: its own user and system time (14, 15),
+/// and those of its ended children. They are counted after the name, which may have spaces.
 fn ticks(pid: u32, fields: usize) -> Option<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let all = text.rsplit_once(')')?.1.split_whitespace().skip(11).take(fields);
@@ -128,7 +127,7 @@ pub(crate) fn cpu_of_thread(name: &str) -> Option<Duration> {
     on_cpu(&found.next()?)
 }
 
-/// How much memory of this process is resident, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn resident() -> Option<usize> {
     resident_of("self")
 }

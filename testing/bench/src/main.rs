@@ -1,9 +1,9 @@
 //! The benchmarks of holdline: `cargo xtask bench SUBCOMMAND`.
 //!
-//! Every figure is a median over several rounds, shown with the lowest and the highest; whatever
-//! can be compared is measured in the same run, interleaved, and given as a ratio, because a ratio
-//! means something on another machine. What must hold is listed at the end, and a run in which
-//! something does not hold ends with exit code 1.
+//! Every figure is a median over several rounds, shown with the lowest and the highest. Figures to
+//! be compared are measured in the same run, interleaved, and given as a ratio, because ratios are
+//! meaningful on other machines. The requirements are listed at the end; if one is not met, the
+//! exit code is 1.
 
 mod all;
 mod chart;
@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use target::Targets;
 
-/// Why a run ended early.
+/// The reason why a run ended early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Benchmarks of holdline: figures with their spread, ratios, and what must hold.
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says whether everything that must hold does.
+/// Runs the subcommand, and returns whether all requirements are met.
 fn run(cli: Cli) -> Result<bool, Failure> {
     let Cli { what, common } = cli;
     let what = match what {

@@ -1,7 +1,7 @@
-//! The experiments that the project began with: polling against listening, fair against unfair.
+//! The project's first experiments: polling against listening, fair against unfair.
 //!
-//! Every competitor is a client of its own, with connections of its own where the store has
-//! connections, and so stands in the store's line as a process of its own would.
+//! Every competitor is a separate client, with its own connections if the store has connections,
+//! and so queues in the store as a separate process would.
 
 use crate::chart;
 use crate::compete::{Outcome, compete};
@@ -51,7 +51,7 @@ const SHRINKING: Backoff = Backoff::shrinking(Duration::from_millis(50));
 const EXPONENTIAL: Backoff =
     Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
 
-/// The ways to wait that are compared.
+/// The compared ways to wait.
 pub(crate) const MODELS: [Model; 7] = [
     Model { schedule: None, fair: true, label: "listen, fair" },
     model("poll 50 ms, fair", FIFTY, true),
@@ -71,7 +71,7 @@ pub(crate) struct Point {
     pub(crate) rate: f64,
     pub(crate) p99: f64,
     pub(crate) cpu_per_lock: f64,
-    /// The server's; 0 if it was not measured.
+    /// The server's CPU time for each lock; 0 if it was not measured.
     pub(crate) server_per_lock: f64,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn run(
 
 /// The number of turns for each client in a round.
 const TURNS: u32 = 5;
-/// Timers tick so often.
+/// The resolution of timers.
 const TICK: Duration = Duration::from_millis(1);
 
 const COLUMNS: [&str; 11] = [
@@ -197,7 +197,7 @@ async fn round(
     let server = || options.server_pid.and_then(cpu_of);
     let before = server();
     let hold = Duration::from_millis(hold_ms);
-    // Long enough for everybody to come in a few times, if they take turns and nobody dawdles.
+    // Long enough for every client to be admitted a few times, if they take turns without delay.
     let turns = (hold + TICK) * u32::try_from(clients)? * u32::from(hold_ms > 0) * TURNS;
     let time = Duration::from_secs_f64(options.seconds).max(turns);
     let outcome = compete(locks, time, hold).await?;

@@ -1,4 +1,4 @@
-//! 8 processes on one name: how often, how long, how fair; and a counter that only the lock
+//! 8 processes on one name: throughput, waits and fairness; and a counter that only the lock
 //! protects.
 
 use crate::report::{Cell, Report, Table, ratio};
@@ -9,13 +9,13 @@ use crate::{Common, Failure};
 use std::collections::BTreeSet;
 
 const PROCESSES: usize = 8;
-/// How often each process raises the counter.
+/// The number of increments by each process.
 const RAISES: usize = 1_000;
-/// The largest share over the smallest.
+/// The maximum ratio of the largest share to the smallest.
 const FAIR: f64 = 1.5;
-/// The same of 64 tasks of 8 processes on Redis.
+/// The same for 64 tasks of 8 processes on Redis.
 const FAIR_REDIS: f64 = 1.2;
-/// How many tasks each of those has, and for how long they compete: for some 18 turns each.
+/// The number of tasks of each of these, and the time for which they compete: some 18 turns each.
 const TASKS: usize = 8;
 const CROWD: f64 = 14.0;
 
@@ -163,7 +163,7 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
     ])
 }
 
-/// Whether tokens rise with the counts, and none counted twice.
+/// Whether tokens rise with the counts, and no count occurs twice.
 fn rising(workers: &[Vec<Grant>]) -> bool {
     let mut grants: Vec<&Grant> = workers.iter().flatten().collect();
     grants.sort_by_key(|grant| (grant.count, grant.token));

@@ -1,7 +1,7 @@
-//! The ratios to the bare idioms against recorded ones: whether a change made something slower.
+//! The ratios to the bare idioms, compared with recorded ones: whether a change made them worse.
 //!
-//! A ratio of two things that were measured in turns means nearly the same on another machine and
-//! beside other work. What is recorded in `ratios.json` is the median of a run on a quiet machine.
+//! A ratio of two figures measured in turns is nearly the same on another machine or under other
+//! load. `ratios.json` has the medians of a run on a quiet machine.
 
 use crate::report::{Limit, Report};
 use crate::target::Targets;

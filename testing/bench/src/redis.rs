@@ -1,4 +1,4 @@
-//! The bare idiom on Redis, through the same client as the library's: what other lock libraries do.
+//! The bare idiom on Redis, as in other lock libraries, through the same client as this library.
 
 use crate::Failure;
 use crate::target::Target;
@@ -18,7 +18,7 @@ const WRITE: &str = "local version = redis.call('HGET', KEYS[1], 'version') or '
     redis.call('HSET', KEYS[1], 'number', ARGV[2]) \
     redis.call('HINCRBY', KEYS[1], 'version', 1) return 1";
 
-/// One connection, shared by all that clone it.
+/// One connection, shared by all clones.
 #[derive(Clone)]
 pub(crate) struct Bare {
     conn: MultiplexedConnection,
@@ -26,7 +26,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// On the server of this store, if it is one Redis server.
+    /// A connection to the server of this store, if it is one Redis server.
     pub(crate) async fn beside(target: &Target) -> Result<Option<Self>, Failure> {
         if !target.is_redis() {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Bare {
         Ok(())
     }
 
-    /// A number and its version; zeros if there are none.
+    /// Reads a number and its version; zeros if there are none.
     pub(crate) async fn read(&mut self, key: &str) -> Result<(u64, u64), Failure> {
         let mut read = redis::cmd("HMGET");
         let read = read.arg(key).arg("number").arg("version");
@@ -86,15 +86,15 @@ impl Bare {
         Ok(call.arg(version).arg(number).invoke_async(&mut self.conn).await?)
     }
 
-    /// A number, which is deleted.
+    /// Reads and deletes a number.
     pub(crate) async fn take(&mut self, key: &str) -> Result<u64, Failure> {
         let (number, _) = self.read(key).await?;
         let () = redis::cmd("DEL").arg(key).query_async(&mut self.conn).await?;
         Ok(number)
     }
 
-    /// How long one request takes: the median of several. Each comes after a pause, as a release
-    /// does: a processor that has gone to sleep is part of the way.
+    /// The time of one request: the median of several. Each comes after a pause, like a release, so
+    /// that the wake-up of an idle processor is included.
     pub(crate) async fn round_trip(&mut self) -> Result<f64, Failure> {
         let mut times = Vec::new();
         for _ in 0..101 {
@@ -118,7 +118,7 @@ impl Bare {
         Ok(part("used_cpu_user:")? + part("used_cpu_sys:")?)
     }
 
-    /// Pairs per second by this many tasks, each on a name of its own.
+    /// Locks and unlocks per second by this many tasks, each on a name of its own.
     pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<f64, Failure> {
         let start = Instant::now();
         let mut all = JoinSet::new();

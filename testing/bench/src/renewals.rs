@@ -1,4 +1,4 @@
-//! Very many held locks in one process: the cost of keeping them, and that none is lost.
+//! Very many held locks in one process: the cost of keeping them, and a check that none is lost.
 
 use crate::counting_store::{Burst, CountingStore, Counts};
 use crate::machine::{cpu_of_thread, resident};
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The most that a held lock may cost.
+/// The maximum memory for a held lock, in bytes.
 const BYTES: f64 = 1024.0;
-/// How long renewing all of them may take on Redis.
+/// The maximum time to renew all of them on Redis, in seconds.
 const REDIS: f64 = 0.1;
-/// How many are acquired at once.
+/// The number of concurrent acquisitions.
 const AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Args)]
@@ -47,15 +47,15 @@ pub(crate) struct Found {
     valid: usize,
     bytes: Option<f64>,
     renewals: usize,
-    /// How long the renewer took to renew all of them when all were due at once.
+    /// The times that the renewer took to renew all locks when all were due at once.
     all_at_once: Vec<f64>,
     renewer_cpu: Option<f64>,
     watched_for: f64,
-    /// The least that was ever left of a lock's time, as a part of its lease.
+    /// The least remaining time of a lock at any moment, as a fraction of its lease.
     least_left: f64,
 }
 
-/// In a process of its own, so that its memory is not that of other measurements.
+/// Runs in a process of its own, so that its memory excludes other measurements.
 pub(crate) fn run(
     common: &Common,
     targets: &Targets,
@@ -75,7 +75,7 @@ pub(crate) fn run(
     ];
     let title = format!("Held locks, lease {} s, for {} leases", options.lease, options.leases);
     let mut table = Table::new(title, &columns);
-    // A file is measured only if it is asked for.
+    // A file is measured only on request.
     let asked_for = !common.stores.is_empty();
     for target in targets.list.iter().filter(|target| asked_for || target.file().is_none()) {
         let usual = if target.is_memory() { 100_000 } else { 10_000 };
@@ -146,7 +146,7 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let (probe, counts) =
         CountingStore::new(holdline::open(&options.url).await?.store().clone(), options.locks);
     let client = Client::new(probe);
-    // The renewer and the connections are there before memory is measured.
+    // The renewer and the connections exist before memory is measured.
     Mutex::new(&client, &options.name).lock().await?.unlock().await?;
     let (start, before) = (Instant::now(), resident());
     let guards = Arc::new(acquire(&client, options, lease).await?);
@@ -198,7 +198,7 @@ async fn acquire(
     Ok(guards)
 }
 
-/// Renews all of them now, so that all fall due together from then on.
+/// Renews all locks now, so that all are due together from then on.
 async fn align(guards: &Arc<Vec<Guard>>, lease: Duration) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     for first in 0..AT_ONCE {
@@ -216,7 +216,7 @@ async fn align(guards: &Arc<Vec<Guard>>, lease: Duration) -> Result<(), Failure>
     Ok(())
 }
 
-/// How many renewals there were, and how long it took each time to renew (nearly) all.
+/// The number of renewals, and the time of each renewal of (nearly) all locks.
 fn bursts(counts: &Counts, locks: usize) -> (usize, Vec<f64>) {
     let bursts = counts.bursts();
     let whole = |burst: &&Burst| burst.renewals >= locks * 9 / 10;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// One cell: how people read it, and how programs do.
+/// One cell: its text for people, and its value for programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -56,7 +56,7 @@ impl Cell {
         Cell { text: ratio(value), value: json!({ "ratio": finite(value) }) }
     }
 
-    /// The largest share over the smallest, of the round that is in the middle by that.
+    /// The ratio of the largest share to the smallest, in the round where it is the median.
     pub(crate) fn shares(rounds: impl IntoIterator<Item = Shares>) -> Self {
         let mut rounds: Vec<Shares> = rounds.into_iter().collect();
         rounds.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
@@ -71,7 +71,7 @@ impl Cell {
         Cell { text, value }
     }
 
-    /// A part of one, shown in percent.
+    /// A fraction, shown in percent.
     pub(crate) fn percent(part: f64) -> Self {
         Cell { text: format!("{:.2} %", part * 100.0), value: json!({ "part": part }) }
     }
@@ -87,7 +87,7 @@ impl Cell {
         Cell { text, value: json!(finite(value)) }
     }
 
-    /// The same, without the lowest and highest in the text, for wide tables.
+    /// The same cell, without the lowest and highest in the text, for wide tables.
     pub(crate) fn short(mut self) -> Self {
         if let Some((median, _)) = self.text.split_once(" (") {
             self.text = median.to_owned();
@@ -95,7 +95,7 @@ impl Cell {
         self
     }
 
-    /// Nothing to be measured here.
+    /// A cell without a measurement.
     pub(crate) fn none() -> Self {
         Cell { text: "-".to_owned(), value: Value::Null }
     }
@@ -112,12 +112,12 @@ impl Cell {
     }
 }
 
-/// JSON has no infinity.
+/// A JSON number, which cannot be infinite.
 fn finite(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { json!("infinite") }
 }
 
-/// A time, with three digits that matter.
+/// A time with three significant digits.
 pub(crate) fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -129,7 +129,7 @@ pub(crate) fn time(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A ratio, as people write it.
+/// A ratio as text.
 pub(crate) fn ratio(value: f64) -> String {
     if value.is_infinite() {
         return "infinite".to_owned();
@@ -175,7 +175,7 @@ impl Table {
         self.notes.push(note.into());
     }
 
-    /// In Markdown, aligned, so that it reads well in a terminal and can be pasted into a page.
+    /// The table in aligned Markdown, readable in a terminal and ready to be pasted into a page.
     pub(crate) fn text(&self) -> String {
         let width = |at: usize| {
             let cells = self.rows.iter().map(|row| row[at].text.chars().count());
@@ -221,14 +221,14 @@ impl Table {
     }
 }
 
-/// Something that must hold.
+/// A requirement and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     /// The requirement, with its limit.
     pub(crate) what: String,
     /// The measurement, or why there is none.
     pub(crate) figure: String,
-    /// Nothing if it could not be measured.
+    /// `None` if it could not be measured.
     pub(crate) holds: Option<bool>,
 }
 
@@ -257,12 +257,12 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// Everything that one run found.
+/// The results of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     tables: Vec<Table>,
     checks: Vec<Check>,
-    /// The ratios to another way of doing the same, which was measured in turns with ours.
+    /// The ratios to another way of doing the same, measured in turns with this library.
     ratios: Vec<(String, f64, Limit)>,
 }
 
@@ -273,7 +273,7 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// Says in the output that something was left out, and why.
+    /// Reports that something was left out, and why.
     pub(crate) fn skip(what: &str, why: &str) {
         println!("Not run: {what}: {why}\n");
     }
@@ -288,7 +288,7 @@ impl Report {
         self.checks.push(Check { what, figure, holds: Some(holds) });
     }
 
-    /// A ratio to another way of doing the same, and its limit.
+    /// Adds a ratio to another way of doing the same, and its limit.
     pub(crate) fn ratio(&mut self, what: String, measured: f64, limit: Limit) {
         self.check(format!("{what}: {limit}"), ratio(measured), limit.holds(measured));
         self.ratios.push((what, measured, limit));
@@ -299,7 +299,7 @@ impl Report {
         &self.ratios
     }
 
-    /// Something that should have been checked, and was not. It counts as not holding.
+    /// Adds a requirement that could not be checked. It counts as not met.
     pub(crate) fn unchecked(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.checks.push(Check { what: what.into(), figure: why.into(), holds: None });
     }

@@ -1,4 +1,4 @@
-//! The cost of the program: its start against flock(1), and its waiting.
+//! The cost of the program: its start compared with flock(1), and its waiting.
 
 use crate::machine::{cpu_of, output};
 use crate::report::{Cell, Report, Table, ratio};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// The highest accepted ratio of `holdline run` to flock(1).
 const LIMIT: f64 = 3.0;
-/// How much of a core a waiting `holdline run` may use.
+/// The share of a core that a waiting `holdline run` may use.
 const WAITING: f64 = 0.005;
-/// How often each program is run.
+/// The number of runs of each program.
 const RUNS: usize = 50;
 
 #[derive(Clone, Debug, Args)]
@@ -49,7 +49,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Builds the program as this one was built.
+/// Builds the program in the same way as this one.
 pub(crate) fn built() -> Result<PathBuf, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build =
@@ -84,7 +84,7 @@ fn start(
         }
         times[2] = timed(&mut holdline(program, target, &name, &["true"]))?;
         if round > 0 {
-            // The first is to warm up.
+            // The first run is a warm-up.
             bare.push(times[0]);
             theirs.push(times[1]);
             ours.push(times[2]);
@@ -93,7 +93,7 @@ fn start(
     let what = format!("{}: `holdline run x -- true` costs at most {LIMIT} x flock", target.label);
     let median = |times: &[f64]| Spread::of(times.iter().copied()).unwrap_or_default().median;
     let ratio_to_flock = flock.then(|| median(&ours) / median(&theirs));
-    // flock(1) works on a file of this machine; servers are shown beside it, not judged by it.
+    // flock(1) works on a local file; servers are shown beside it, but not judged by it.
     match ratio_to_flock {
         _ if target.file().is_none() => {}
         Some(times) => report.check(what, ratio(times), times <= LIMIT),
@@ -115,7 +115,7 @@ fn holdline(program: &Path, target: &Target, name: &str, job: &[&str]) -> Comman
     command
 }
 
-/// How long it takes, in seconds.
+/// The duration of a command, in seconds.
 pub(crate) fn timed(command: &mut Command) -> Result<f64, Failure> {
     let start = Instant::now();
     let status = command.stdin(Stdio::null()).status()?;
@@ -123,7 +123,7 @@ pub(crate) fn timed(command: &mut Command) -> Result<f64, Failure> {
     if status.success() { Ok(time) } else { Err(format!("{command:?} failed: {status}").into()) }
 }
 
-/// How much of a core a `holdline run` uses while another has the lock.
+/// The share of a core that a `holdline run` uses while another one has the lock.
 fn wait(
     program: &Path,
     common: &Common,
@@ -153,7 +153,7 @@ fn wait(
     Ok(vec![target.label.as_str().into(), Cell::time(seconds(wall)), Cell::percent(part)])
 }
 
-/// Looks every few milliseconds, for ten seconds at most.
+/// Polls every few milliseconds, for ten seconds at most.
 fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     for _ in 0..2_000 {
         if done()? {

@@ -3,7 +3,7 @@
 pub(crate) use holdline_experiments::Spread;
 use std::time::Duration;
 
-/// Durations, in order.
+/// Sorted durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     seconds: Vec<f64>,
@@ -23,7 +23,7 @@ impl Waits {
         self.seconds.iter().sum::<f64>() / self.seconds.len().max(1) as f64
     }
 
-    /// The smallest that at least `percent` of all do not exceed; 0 if there are none.
+    /// The smallest duration that at least `percent` of all do not exceed; 0 if there are none.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let rank = (percent / 100.0 * self.seconds.len() as f64).ceil() as usize;
         self.seconds.get(rank.max(1) - 1).copied().unwrap_or(0.0)
@@ -43,7 +43,7 @@ impl Shares {
         Shares { most, least: shares.iter().min().copied().unwrap_or(0) }
     }
 
-    /// The largest over the smallest: 1 is perfectly fair, infinite if one got nothing.
+    /// The ratio of the largest to the smallest: 1 is perfectly fair, infinite if one got nothing.
     pub(crate) fn ratio(self) -> f64 {
         if self.least == 0 { f64::INFINITY } else { self.most as f64 / self.least as f64 }
     }

@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The stores of one run, and the folder that files are put in meanwhile.
+/// The stores of one run, and the folder of their files.
 #[derive(Debug)]
 pub(crate) struct Targets {
     pub(crate) list: Vec<Target>,
     pub(crate) folder: TempDir,
     /// The links that delay the servers. They end with the run.
     _links: Vec<Link>,
-    /// A Redis server of our own, which ends with the run.
+    /// A private Redis server, which ends with the run.
     _redis: Option<Private>,
 }
 
 /// One store.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// How it is opened.
+    /// The URL to open it.
     pub(crate) url: String,
-    /// How tables call it.
+    /// Its name in tables.
     pub(crate) label: String,
 }
 
 impl Targets {
-    /// The stores asked for; if none, memory, a new file, and a Redis server: that of
-    /// `HOLDLINE_TEST_REDIS`, or one of our own. With `longer`, a round trip to a Redis server
-    /// takes so much more.
+    /// The requested stores; if there are none, memory, a new file, and a Redis server: that of
+    /// `HOLDLINE_TEST_REDIS`, or a private one. `longer` is added to a round trip to a Redis
+    /// server.
     pub(crate) fn new(urls: &[String], longer: Option<Duration>) -> Result<Self, Failure> {
         let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
         let (mut list, mut links, mut own) = (Vec::new(), Vec::new(), None);
@@ -56,14 +56,13 @@ impl Targets {
         Ok(Targets { list, folder, _links: links, _redis: own })
     }
 
-    /// Those that more than one process can use.
+    /// The stores that several processes can use.
     pub(crate) fn between_processes(&self) -> impl Iterator<Item = &Target> {
         self.list.iter().filter(|target| !target.is_memory())
     }
 }
 
-/// A Redis server of our own, which is installed if it can be; `None`, with a word about it, if
-/// there is none to be had.
+/// A private Redis server, which is installed if possible; `None`, with a note, if there is none.
 fn own_redis() -> Option<Private> {
     install_missing(redis::SINGLE.programs());
     let folder = Folder::new("bench");
@@ -72,7 +71,7 @@ fn own_redis() -> Option<Private> {
     started.inspect_err(|why| eprintln!("Redis is left out: {why}")).ok()
 }
 
-/// The URL without whatever may be secret in it.
+/// The URL without anything that may be secret.
 fn label(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
@@ -85,12 +84,12 @@ impl Target {
         self.url.starts_with("memory:")
     }
 
-    /// Whether it is one Redis server, with lines.
+    /// Whether it is a single Redis server with lines.
     pub(crate) fn is_redis(&self) -> bool {
         self.url.starts_with("redis://") && !self.url.contains("scheme=")
     }
 
-    /// Puts a link before the server.
+    /// Puts a link in front of the server.
     fn move_away(&mut self, longer: Duration) -> Result<Link, Failure> {
         let start = self.url.rfind('@').or(self.url.find("//").map(|at| at + 1)).unwrap_or(0) + 1;
         let end = self.url[start..].find(['/', '?']).map_or(self.url.len(), |at| start + at);

@@ -12,13 +12,13 @@ use holdline::{Backoff, Client, Mutex};
 use std::time::Duration;
 
 const TASKS: usize = 64;
-/// Listening must bring this many times the locks of polling every 50 ms.
+/// The minimum ratio of locks by listening to locks by polling every 50 ms.
 const AHEAD: f64 = 10.0;
-/// The least share of the bare idiom's throughput on Redis, with a name for each task.
+/// The minimum share of the bare idiom's throughput on Redis, with a name for each task.
 const OF_BARE: f64 = 0.8;
-/// The same with one thread, where the client's own time limits both.
+/// The same with one thread, where the client's CPU time limits both.
 const OF_BARE_ONE_THREAD: f64 = 0.4;
-/// Commands to the store for every lock, through the local queue and with local handoff.
+/// The maximum commands to the store per lock, through the local queue and with local handoff.
 const CALLS: f64 = 2.0;
 const CALLS_HANDED: f64 = 0.1;
 
@@ -48,7 +48,7 @@ impl Way {
         }
     }
 
-    /// Whether each task has a client of its own, as if it were alone in its process.
+    /// Whether each task has its own client, as if it were alone in its process.
     fn apart(self) -> bool {
         matches!(self, Way::Apart | Way::PollFair | Way::PollUnfair)
     }
@@ -120,15 +120,15 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// What one pair cost: how many there were in a second, and the CPU time of this process and of the
-/// server for each.
+/// The cost of a lock and unlock: the number per second, and the CPU time of this process and of
+/// the server for each.
 struct Price {
     rate: f64,
     client: f64,
     server: f64,
 }
 
-/// Measures pairs, made for so long, of which `pairs` says how many a second there were.
+/// Measures pairs for this time; `pairs` makes them, and returns their number per second.
 async fn price(
     bare: &redis::Bare,
     time: Duration,
@@ -144,8 +144,8 @@ async fn price(
     })
 }
 
-/// 64 names on Redis, in turns with the bare idiom: with as many threads as cores, where the client
-/// is not what limits either, and with one thread, which it is.
+/// 64 names on Redis, in turns with the bare idiom: with a thread for each core, where the client
+/// limits neither, and with one thread, where it limits both.
 pub(crate) fn beside_bare(
     common: &Common,
     target: &Target,
@@ -186,7 +186,7 @@ pub(crate) fn beside_bare(
     Ok(())
 }
 
-/// Rounds of ours and of the bare idiom's.
+/// Rounds of this library and of the bare idiom, in turns.
 async fn in_turns(common: &Common, target: &Target) -> Result<(Vec<Price>, Vec<Price>), Failure> {
     let bare = redis::Bare::beside(target).await?.ok_or("it is Redis")?;
     let time = Duration::from_secs_f64(common.seconds(1.0));
@@ -202,8 +202,8 @@ async fn in_turns(common: &Common, target: &Target) -> Result<(Vec<Price>, Vec<P
 
 fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report) {
     let find = |way| rates.iter().find(|(of, ..)| *of == way);
-    // Only those who take turns can be compared: a task that polls unfairly, and wants the lock
-    // again at once, has it for itself.
+    // Only fair ways can be compared: a task that polls unfairly, and wants the lock again at once,
+    // has it for itself.
     if let (Some(listening), Some(polling)) = (find(Way::LocalQueue), find(Way::PollFair)) {
         let ahead = listening.1 / polling.1;
         report.check(
@@ -218,7 +218,7 @@ fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report
     for (way, limit) in [(Way::LocalQueue, CALLS), (Way::Handoff, CALLS_HANDED)] {
         if let Some(&(_, _, Some(calls))) = find(way) {
             let what = format!("{}: {}: at most {limit} calls a lock", target.label, way.label());
-            // The last of a run may have been on its way when the others were done.
+            // The last call of a run may have been in flight when the others were done.
             report.check(what, format!("{calls:.3}"), calls <= limit * 1.01);
         }
     }
@@ -235,7 +235,7 @@ async fn round(target: &Target, way: Way, time: Duration) -> Result<Outcome, Fai
     compete(locks, time, Duration::ZERO).await
 }
 
-/// How often the store is asked for each lock. Counted apart, because counting costs time.
+/// The number of calls to the store for each lock. Counted separately, because counting costs time.
 async fn calls(target: &Target, way: Way, time: Duration) -> Result<f64, Failure> {
     let (probe, counts) = CountingStore::new(target.open().await?.store().clone(), TASKS);
     let client = Client::new(probe);

@@ -47,7 +47,7 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
 const BARE: &str = "BEGIN IMMEDIATE, upsert, COMMIT; BEGIN IMMEDIATE, delete, COMMIT; through \
                     the same client, prepared, with the same WAL and synchronous = NORMAL.";
 
-/// Seconds for one acquisition and release, and for the same by the bare idiom, in turns.
+/// Seconds for one acquisition and release, and for the same with the bare idiom, in turns.
 fn measure(
     common: &Common,
     target: &Target,
@@ -83,7 +83,7 @@ fn measure(
     Ok(rounds)
 }
 
-/// Seconds per call, over this long.
+/// Seconds per call, measured for this long.
 pub(crate) async fn timed<F: Future<Output = Result<(), Failure>>>(
     budget: Duration,
     mut work: impl FnMut() -> F,
@@ -100,10 +100,10 @@ pub(crate) async fn timed<F: Future<Output = Result<(), Failure>>>(
 struct Bare(Connection);
 
 impl Bare {
-    /// Beside this store, if there is such an idiom for it.
+    /// The idiom on the same kind of store, if there is one for it.
     fn beside(target: &Target, folder: &Path) -> Result<Option<Self>, Failure> {
         let Some(file) = target.file() else { return Ok(None) };
-        // On the same disk, unless that folder is not ours to write in.
+        // On the same disk, if its folder exists.
         let beside = file.parent().filter(|parent| parent.is_dir()).unwrap_or(folder);
         let conn = Connection::open(beside.join(fresh("bare") + ".db"))?;
         conn.pragma_update(None, "journal_mode", "WAL")?;

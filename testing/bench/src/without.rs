@@ -1,5 +1,5 @@
-//! The ways without a lock, beside the lock: an update that carries the version that it read, and
-//! one member of a group for each key.
+//! Alternatives to a lock, compared with the lock: an update that carries the version that it read,
+//! and one member of a group for each key.
 
 use crate::redis::Bare;
 use crate::report::{Cell, Report, Table};
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// As many processes, each with connections of its own, and tasks in each.
+/// The number of processes, each with its own connections, and of tasks in each.
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
-/// Between two tries of an update.
+/// The pauses between tries of an update.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(100);
 
-/// How an update is made safe.
+/// The way in which an update is made safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Lock,
@@ -141,7 +141,7 @@ async fn round(
     Ok(all)
 }
 
-/// One update, and how many tries it took.
+/// Makes one update, and returns the number of tries.
 async fn versioned(bare: &mut Bare, key: &str, work: Duration) -> Result<usize, Failure> {
     for tries in 0.. {
         let (number, version) = bare.read(key).await?;
@@ -160,7 +160,7 @@ async fn pause(work: Duration) {
     }
 }
 
-/// A request about a key: to the member that owns it, and under a lock in the store.
+/// Requests for keys: to the members that own them, and under locks in the store.
 fn groups(common: &Common, target: &Target, report: &mut Report) -> Result<(), Failure> {
     let runtime = runtime()?;
     let client = runtime.block_on(target.open())?;
@@ -213,7 +213,7 @@ fn groups(common: &Common, target: &Target, report: &mut Report) -> Result<(), F
     })
 }
 
-/// Requests a second by 64 tasks.
+/// Requests per second by 64 tasks.
 async fn rate<F>(
     time: Duration,
     work: impl Fn() -> F + Clone + Send + 'static,

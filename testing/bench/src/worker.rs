@@ -1,7 +1,7 @@
-//! One process of a measurement, and the workers of processes that a measurement starts.
+//! Worker processes of a measurement, and the handles of their parent.
 //!
-//! A worker says `ready`, waits for a line, does its work, and prints what it saw as one line of
-//! JSON. Times are by the library's clock, which all processes of a machine share.
+//! A worker prints `ready`, waits for a line, does its work, and prints its result as one line of
+//! JSON. Times are on the library's clock, which all processes of a machine share.
 
 use crate::{Failure, renewals};
 use clap::{Args, ValueEnum};
@@ -50,16 +50,16 @@ pub(crate) struct Options {
     pub(crate) counter: Option<PathBuf>,
 }
 
-/// One lock, as its holder saw it.
+/// One grant, as its holder saw it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
     pub(crate) asked: u64,
     pub(crate) got: u64,
     pub(crate) left: u64,
-    /// The counter's earlier value.
+    /// The counter's previous value.
     pub(crate) count: u64,
-    /// Which of the process's tasks.
+    /// The number of the task in its process.
     pub(crate) task: usize,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Prints a line, so that it is read at once.
+/// Prints a line and flushes it.
 pub(crate) fn say(line: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
@@ -137,7 +137,7 @@ async fn one(options: Options, client: Client, task: usize) -> Result<Vec<Grant>
     Ok(grants)
 }
 
-/// Reads, adds one and writes, which goes wrong as soon as two do it at once.
+/// Increments a counter with a read and a write, which goes wrong if two do it at once.
 fn raise(file: &Path) -> Result<u64, Failure> {
     let count: u64 = std::fs::read_to_string(file)?.trim().parse()?;
     std::fs::write(file, format!("{}\n", count + 1))?;
@@ -165,13 +165,13 @@ impl Worker {
     /// Starts this program again with these arguments.
     pub(crate) fn start(args: &[String]) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        // The C library's allocator gives large blocks back to the system when they are freed,
-        // so that what is resident is what is in use.
+        // Makes the C library's allocator return large blocks to the system when they are freed, so
+        // that resident memory is memory in use.
         command.env("MALLOC_MMAP_THRESHOLD_", "65536").arg("worker").args(args);
         Worker::spawn(&mut command)
     }
 
-    /// Starts a program that behaves like one of ours.
+    /// Starts a program that follows the same protocol.
     pub(crate) fn spawn(command: &mut Command) -> Result<Self, Failure> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(child.stdout.take().ok_or("a worker has no output")?);
@@ -226,7 +226,7 @@ pub(crate) fn args(role: &str, url: &str, name: &str, more: &[(&str, String)]) -
     args
 }
 
-/// Lets this many workers compete from the same moment on; returns what each of them got.
+/// Lets this many workers compete from the same moment on; returns the grants of each.
 pub(crate) fn workers(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
     let mut workers =
         (0..size).map(|_| Worker::start(args)).collect::<Result<Vec<_>, Failure>>()?;

@@ -1,5 +1,5 @@
-//! What breaks a store: something is done to its servers, or to the links that lead to them, and
-//! undone. Each store's module says what there is to be broken.
+//! Breakages of a store: an action on its servers or on the links to them, and its reversal. Each
+//! store's module has its parts.
 
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A breakage: `does` breaks a part, `undoes` mends it.
+/// A breakage: `does` breaks a part, `undoes` repairs it.
 pub(crate) struct Deed<T> {
     pub(crate) kind: FaultKind,
-    /// For how long, in leases.
+    /// The duration, in leases.
     pub(crate) token_count: (f64, f64),
     pub(crate) thing: Arc<T>,
     pub(crate) does: fn(&T),
@@ -42,14 +42,14 @@ impl<T: Send + Sync + 'static> Breakage for Deed<T> {
     }
 
     fn start(&self) -> Box<dyn Any> {
-        // If it panics halfway, it is undone as well.
+        // A panic halfway undoes it as well.
         let undo = Undo { thing: Arc::clone(&self.thing), undoes: self.undoes };
         (self.does)(&self.thing);
         Box::new(undo)
     }
 }
 
-/// The same breakage of several nodes: of each in turn, and every other time of two at once.
+/// The same breakage on several nodes: on each in turn, and every other time on two at once.
 pub(crate) struct Nodes {
     each: Vec<Arc<dyn Breakage>>,
     turn: AtomicUsize,
@@ -82,26 +82,26 @@ pub(crate) fn kind(word: &str) -> FaultKind {
     FaultKind::Other(word.to_owned())
 }
 
-/// Shorter than a lease, so that a holder can keep its lock.
+/// A duration shorter than a lease, so that a holder can keep its lock.
 pub(crate) const SHORT: (f64, f64) = (0.1, 0.7);
-/// Longer than a lease, so that no holder can.
+/// A duration longer than a lease, so that no holder can.
 pub(crate) const LONG: (f64, f64) = (1.2, 2.0);
-/// No longer than it takes to do it.
+/// No duration beyond that of the action.
 pub(crate) const INSTANT: (f64, f64) = (0.0, 0.0);
 
-/// A server that several breakages may treat badly, one at a time: of Redis, say.
+/// A server that several breakages may act on, one at a time.
 pub(crate) type Shared<T> = Arc<Mutex<T>>;
 
 pub(crate) fn lock<T>(process: &Mutex<T>) -> MutexGuard<'_, T> {
     process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A store's server, whatever else is known of it.
+/// A store's server, of any kind.
 pub(crate) trait Process: DerefMut<Target = Server> + Send + 'static {}
 
 impl<T: DerefMut<Target = Server> + Send + 'static> Process for T {}
 
-/// It crashes, and comes back with its data.
+/// The server crashes, and comes back with its data.
 pub(crate) fn restarts<T: Process>(process: &Shared<T>) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: FaultKind::StoreRestart,
@@ -112,7 +112,7 @@ pub(crate) fn restarts<T: Process>(process: &Shared<T>) -> Arc<dyn Breakage> {
     })
 }
 
-/// It crashes, and comes back without its data after a while.
+/// The server crashes, and comes back without its data after a while.
 pub(crate) fn forgets(
     process: &Shared<redis::Server>,
     token_count: (f64, f64),
@@ -130,7 +130,7 @@ pub(crate) fn forgets(
     })
 }
 
-/// It is stopped for less than a lease, and for more than one.
+/// The server is stopped, for less than a lease and for more than one.
 pub(crate) fn stops<T: Process>(process: &Shared<T>) -> Vec<Arc<dyn Breakage>> {
     let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
         Arc::new(Deed {
@@ -144,8 +144,8 @@ pub(crate) fn stops<T: Process>(process: &Shared<T>) -> Vec<Arc<dyn Breakage>> {
     vec![stops("server_stop_short", SHORT), stops("server_stop_long", LONG)]
 }
 
-/// All that can happen to a link: cut, stalled either way, slow, and replies that are lost after
-/// the server has acted.
+/// All breakages of a link: cut, stalled either way, slow, and with replies lost after the server
+/// has acted.
 pub(crate) fn links(link: &Arc<Link>) -> Vec<Arc<dyn Breakage>> {
     let deed = |kind, token_count, does| -> Arc<dyn Breakage> {
         Arc::new(Deed { kind, token_count, thing: Arc::clone(link), does, undoes: Link::mend })

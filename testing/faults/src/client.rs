@@ -1,4 +1,4 @@
-//! The role of a client process: it runs errands until its input ends, and writes down all of it.
+//! The role of a client process: it runs errands until its input ends, and records all of them.
 
 use crate::recording_store::{ATTEMPT, RecordingStore};
 use crate::stall_detector::StallDetector;
@@ -20,10 +20,10 @@ use tokio::time::{sleep, timeout};
 pub(crate) const ROLE: &str = "HOLDLINE_FAULT_ROLE";
 /// Errands that one process runs at the same time.
 pub(crate) const TASKS: u64 = 2;
-/// How often a holder writes down until when it holds.
+/// The interval at which a holder records its deadline.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// All that a client process has to know.
+/// The parameters of a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Role {
     pub(crate) url: String,
@@ -34,15 +34,15 @@ pub(crate) struct Role {
     pub(crate) serial: u64,
     pub(crate) seed: u64,
     pub(crate) temper: Temper,
-    /// Whether it is to be certain when one of the locks was free.
+    /// Whether it must be certain when one of the locks was free.
     pub(crate) certain: bool,
     pub(crate) lease_ms: u64,
     pub(crate) work_ms: u64,
     pub(crate) history: PathBuf,
     pub(crate) resource: PathBuf,
-    /// How many seconds its wall clock is ahead, or behind.
+    /// The seconds by which its wall clock is ahead, or behind.
     pub(crate) wall_clock: i64,
-    /// The variables that make it so.
+    /// The environment variables that set it.
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn client(role: &str) {
     runtime.block_on(act(role));
 }
 
-/// Whether the wall clock of this process is so many seconds ahead of the system's, by which files
-/// are dated; or behind.
+/// Whether the wall clock of this process is this many seconds ahead of the system's (by which
+/// files are dated), or behind.
 fn wall_clock_is_off_by(seconds: i64) -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -79,7 +79,7 @@ async fn act(role: Role) {
     actor.client.settle().await;
 }
 
-/// Becomes true when the starter of this process closes the pipe, or is gone.
+/// A flag that becomes true when the parent process closes the pipe or is gone.
 pub(crate) fn until_input_ends() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
@@ -90,8 +90,8 @@ pub(crate) fn until_input_ends() -> Arc<AtomicBool> {
     stop
 }
 
-/// The store, as soon as it opens: a fault may be in the way just now, or the machine busy. A store
-/// that does not open within [`OPENING`] fails the run.
+/// Opens the store, with retries: there may be a fault just now, or the machine may be busy. A
+/// store that does not open within [`OPENING`] fails the run.
 pub(crate) async fn opened(url: &str) -> Client {
     let began = Instant::now();
     loop {
@@ -103,7 +103,7 @@ pub(crate) async fn opened(url: &str) -> Client {
     }
 }
 
-/// Longer than any fault lasts.
+/// A time longer than any fault.
 const OPENING: Duration = Duration::from_secs(120);
 
 struct Actor {
@@ -135,15 +135,15 @@ impl Attempt {
     }
 }
 
-/// Until when the lock is certainly held; never later than the guard itself thinks, even if this
-/// process is stopped in the middle.
+/// The time until which the lock is certainly held: never later than the guard's own deadline, even
+/// if this process is stopped in the middle.
 pub(crate) fn deadline(grip: &Grip) -> Option<u64> {
     let now = clock::now();
     let left = grip.remaining();
     (!left.is_zero()).then(|| now.after(left).0)
 }
 
-/// Unlocks the lock, and makes the event of the release from the result.
+/// Unlocks the lock, and makes the release event from the result.
 pub(crate) async fn released(grip: Grip, answer: impl Fn(Phase) -> Event) -> Event {
     match grip.unlock().await {
         Ok(()) => answer(Phase::Ok),
@@ -230,7 +230,7 @@ impl Actor {
         self.release(attempt, workload, grip).await;
     }
 
-    /// Writes down until when the lock is held, again and again.
+    /// Records the deadline of the lock, again and again.
     async fn samples(&self, attempt: &Attempt, grip: &Grip) {
         loop {
             sleep(SAMPLE).await;
@@ -265,12 +265,12 @@ impl Actor {
         sleep(workload.work).await;
         for (reg, base) in bases {
             let uid = self.role.serial << 32 | self.uids.fetch_add(1, Ordering::Relaxed);
-            // A refusal is as good as an answer: the resource writes both into the history.
+            // A refusal is fine too: the resource records both in the history.
             let _: Reply = self.resource.write(lock, reg, token, base, uid).unwrap();
         }
     }
 
-    /// The last id of each register that lets itself be read.
+    /// The last id of each readable register.
     fn read_all(&self, lock: &str, token: u64) -> Vec<(Register, Option<u64>)> {
         if !self.client.capabilities().fencing_tokens {
             return self.read(lock, Register::Plain, token).into_iter().collect();
@@ -289,7 +289,7 @@ impl Actor {
     }
 }
 
-/// Runs both, until the first is done.
+/// Runs both until the first is done.
 async fn first<T>(work: impl Future<Output = T>, beside: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

@@ -1,8 +1,8 @@
-//! Fault runs over stores on several nodes: each store is one row of promises.
+//! Fault runs on stores with several nodes: each store is one row of promises.
 //!
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
-//! The nodes reach each other over links as well. Whatever happens, nobody may be let in beside a
-//! holder that has not been told, and tokens must rise.
+//! The nodes reach each other over links as well. Whatever happens, no client may be admitted
+//! beside a holder that has not been notified of its loss, and tokens must rise.
 
 use crate::Case;
 use crate::copies;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The runs, which are named for their stores.
+/// The runs, named after their stores.
 pub(crate) const CASES: &[Case] = &[
     ("etcd_calm", || ETCD.calm("etcd_calm")),
     ("etcd_kill", || ETCD.kill("etcd_kill")),
@@ -31,8 +31,8 @@ pub(crate) const CASES: &[Case] = &[
     ("zookeeper_mixed", || ZOOKEEPER.mixed("zookeeper_mixed", 32)),
 ];
 
-/// etcd counts leases in whole seconds, 2 s at the least, and looks twice a second for those that
-/// have run out. A change of leaders gives all leases anew.
+/// etcd counts leases in whole seconds, 2 s at least, and checks for expired ones twice a second. A
+/// change of leader renews all leases.
 const ETCD: Row = Row {
     scheme: "etcd",
     options: "",
@@ -49,8 +49,8 @@ const ETCD: Row = Row {
     differ: |_| None,
 };
 
-/// What a dead client has left goes with its session, and an election gives all sessions anew. A
-/// node takes seconds to come back.
+/// ZooKeeper removes a dead client's entries with its session, and an election renews all sessions.
+/// A node takes seconds to come back.
 const ZOOKEEPER: Row = Row {
     scheme: "zookeeper",
     options: "?session=5s",
@@ -67,7 +67,7 @@ const ZOOKEEPER: Row = Row {
     differ: copies::went_back,
 };
 
-/// Near the longest that a session of 5 s vouches for.
+/// A lease near the longest that a session of 5 s can guarantee.
 const LEASE: Duration = Duration::from_millis(1500);
 
 /// A store on three nodes, and its promises. Times are in nanoseconds.
@@ -75,32 +75,32 @@ struct Row {
     scheme: &'static str,
     /// The part of the URL after the nodes.
     options: &'static str,
-    /// Three nodes that can be cut off from each other; nothing if they are not here.
+    /// Three nodes that can be cut off from each other; `None` if they are not installed.
     start: fn() -> Option<Private>,
-    /// How fast waiters are woken in the calm run, if it has enough of them to tell.
+    /// How fast waiters are woken in the calm run, if it has enough of them to measure.
     handoff: Option<Handoff>,
-    /// The length of the calm run, in usual lengths.
+    /// The length of the calm run, relative to the usual one.
     calm: f64,
-    /// The longest that anybody waits.
+    /// The longest wait of a client.
     liveness: u64,
-    /// The longest that something of a dead client stays beyond its lease: while the nodes are
-    /// well, and while they are not.
+    /// The longest that anything of a dead client stays beyond its lease, with healthy nodes and
+    /// with broken ones.
     late: [u64; 2],
-    /// How long it takes after a fault until all is well.
+    /// The recovery time after a fault.
     settle: u64,
-    /// The fewest grants of a run in which clients or nodes break.
+    /// The minimum number of grants of a run in which clients or nodes break.
     grants: usize,
-    /// The smallest share of all grants, in percent, for each client while nodes or links break.
+    /// The minimum share of grants, in percent, of each client while nodes or links break.
     share: u32,
-    /// The fewest grants in a second: while clients break, and while everything does.
+    /// The minimum number of grants per second, while clients break and while everything does.
     pace: [u64; 2],
     /// The longest time for which a client is stopped, in leases.
     longest_pause: f64,
-    /// How the nodes' copies of the data came to differ, by their folders.
+    /// The way in which the nodes' copies of the data came to differ, from their folders.
     differ: fn(&[PathBuf]) -> Option<String>,
 }
 
-/// The number of runs that may end with nodes whose copies differ.
+/// The number of runs that may end with differing copies.
 const DIFFERENT: usize = 3;
 
 impl Row {
@@ -108,7 +108,7 @@ impl Row {
         Some(Place::of((self.start)()?, self.scheme, self.options, LEASE))
     }
 
-    /// The promises while the nodes are well: everything.
+    /// The promises of healthy nodes: everything.
     fn strict(&self) -> Expect {
         Expect {
             fifo: true,
@@ -120,7 +120,7 @@ impl Row {
         }
     }
 
-    /// The same while they are not: an election takes part of a lease this short.
+    /// The promises of broken nodes: an election takes part of so short a lease.
     fn shaken(&self, ways: &[Arc<dyn Breakage>]) -> Expect {
         let excuse =
             |way: &Arc<dyn Breakage>| Unpromised { fault: way.kind(), rules: vec![Rule::R12] };
@@ -143,7 +143,7 @@ impl Row {
 
     fn kill(&self, title: &'static str) {
         let Some(place) = self.place() else { return };
-        // The last to be started may have come too late for a share.
+        // The last client to be started may be too late for a share.
         let expect = Expect { min_share_percent: 0, ..self.fewer(self.strict()) };
         let run = place.run(title, expect);
         Run { faults: vec![Fault::Kill; 2], pace: self.pace[0], ..run }.go().must_be_ok();
@@ -153,7 +153,7 @@ impl Row {
         let Some(place) = self.place() else { return };
         let run = place.run(title, Expect { min_expiries: 1, ..self.strict() });
         let faults = vec![Fault::Pause; 3];
-        // Long sections, so that who is found to hold still does when it is stopped.
+        // Long sections, so that a client seen to hold still does when it is stopped.
         let work = Duration::from_millis(60);
         let (pause, pace) = ((0.3, self.longest_pause), self.pace[0]);
         Run { faults, work, pause, gap_ms: 200, pace, ..run }.go().must_be_ok();
@@ -167,8 +167,8 @@ impl Row {
         });
     }
 
-    /// Does it on nodes of its own. A bad verdict is none if the nodes have broken their own
-    /// promise, and disagree: then it is done again.
+    /// Runs it on nodes of its own. A bad verdict does not count if the nodes have broken their own
+    /// promise, and disagree: then the run is repeated.
     fn rounds(&self, seconds: u64, run: impl Fn(&Place) -> Run) {
         for _ in 0..DIFFERENT {
             let Some(place) = self.place() else { return };

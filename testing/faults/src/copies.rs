@@ -1,17 +1,17 @@
-//! Whether a server of a ZooKeeper ensemble has data that were never agreed on.
+//! Detection of a ZooKeeper server with data that were never agreed on.
 //!
-//! A leader writes a snapshot when it begins, of what it has, also of what no majority has. When it
-//! follows another leader later, it shortens its log, but starts from that snapshot
-//! (ZOOKEEPER-1549, open since 2012). From then on its clients see places that no other server has,
-//! under numbers that the others give again: two can hold, and tokens fall. What becomes of locks
-//! then stands in `docs/faults/zookeeper.md`; a run in which it happened says nothing about ours.
+//! A new leader writes a snapshot of all its data, even of data that no majority has. When it later
+//! follows another leader, it truncates its log, but starts from that snapshot (ZOOKEEPER-1549,
+//! open since 2012). From then on its clients see places that no other server has, under numbers
+//! that the others assign again: two can hold, and tokens fall. `docs/faults/zookeeper.md` says
+//! what happens to locks then; a run in which it happened says nothing about this library.
 
 use std::path::{Path, PathBuf};
 
 /// The text before the number of the last transaction in a snapshot's name.
 const SNAPSHOT: &str = "Snapshotting: 0x";
 
-/// The first server that wrote a snapshot of less than it had in an earlier one.
+/// The first server with a snapshot older than an earlier one of its own.
 pub(crate) fn went_back(folders: &[PathBuf]) -> Option<String> {
     folders.iter().find_map(|folder| lower(&log(folder)).map(|what| at(folder, &what)))
 }

@@ -1,5 +1,5 @@
-//! Crowds: 8 processes with 8 tasks each want one lock all the time. Nobody may hold beside
-//! anybody, tokens must rise, and where the store queues all must have the same share.
+//! Crowds: 8 processes with 8 tasks each compete for one lock all the time. Only one may hold at a
+//! time, tokens must rise, and if the store queues, all must have the same share.
 
 use crate::client::{deadline, opened, released, until_input_ends};
 use crate::judge::{Folder, in_short, keep};
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 pub(crate) const PART: &str = "HOLDLINE_CROWD_PART";
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
-/// Longer than anything here takes.
+/// A lease longer than anything here takes.
 const LEASE: Duration = Duration::from_secs(30);
-/// The grants of each task that it takes to compare shares.
+/// The number of grants of each task that are needed to compare shares.
 const ENOUGH: usize = 20;
-/// Longer than it takes anywhere to reach that number.
+/// A time in which every machine reaches that number.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// All that a process has to know.
+/// The parameters of a process.
 #[derive(Serialize, Deserialize)]
 struct Part {
     url: String,
@@ -36,7 +36,7 @@ struct Part {
     history: PathBuf,
 }
 
-/// The grants of each task while all of them took part.
+/// The grants of each task while all tasks took part.
 struct Shares(BTreeMap<String, usize>);
 
 impl Shares {
@@ -63,8 +63,8 @@ impl Shares {
     }
 }
 
-/// Runs it on the store at this URL, for 5 s or `HOLDLINE_CROWD_SECONDS`, and longer if it takes
-/// that to compare shares.
+/// Runs a crowd on the store at this URL, for 5 s or `HOLDLINE_CROWD_SECONDS`, or longer if shares
+/// cannot be compared yet.
 pub(crate) fn crowd(title: &str, url: &str) {
     let seconds = number("HOLDLINE_CROWD_SECONDS").unwrap_or(5);
     let (folder, run) = (Folder::new(), format!("{title}-{}", std::process::id()));
@@ -144,7 +144,7 @@ pub(crate) fn part(part: &str) {
     });
 }
 
-/// Takes the lock and gives it back, again and again.
+/// Locks and unlocks, again and again.
 async fn go_on(client: Client, lock: String, pen: Writer, stop: Arc<AtomicBool>) {
     let mutex = Mutex::new(&client, &lock).lease(LEASE);
     let ttl = u64::try_from(LEASE.as_millis()).unwrap();
@@ -155,7 +155,7 @@ async fn go_on(client: Client, lock: String, pen: Writer, stop: Arc<AtomicBool>)
         pen.write(asked(Phase::Invoke)).unwrap();
         let grip = Grip::Plain(mutex.lock().await.unwrap());
         let granted = asked(Phase::Ok).owner(&grip.ticket().0.to_string());
-        // On a busy machine it may have run out by now.
+        // On a busy machine the lease may have expired by now.
         let granted = granted.deadline(deadline(&grip).unwrap_or(clock::now().0));
         let fenced = client.capabilities().fencing_tokens;
         pen.write(if fenced { granted.fence(grip.token()) } else { granted }).unwrap();

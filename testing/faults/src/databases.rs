@@ -1,4 +1,4 @@
-//! Fault runs over locks in databases: each store is one row of promises.
+//! Fault runs on locks in databases: each store is one row of promises.
 //!
 //! Half of the clients reach the server over a link that breaks, the others directly.
 
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 /// A scheme of locks in a database, and its promises.
 pub(crate) struct Row {
-    /// A server that keeps what it has acknowledged, whose URL has its port once; nothing (with a
-    /// word about it) if it is not here.
+    /// A server that keeps what it has acknowledged, whose URL has its port once; `None`, with a
+    /// note, if it is not installed.
     pub(crate) start: fn() -> Option<Private>,
-    /// The options in the URL of a store.
+    /// The options of a store's URL.
     pub(crate) options: &'static str,
     /// Ends the sessions of all stores on this port.
     pub(crate) end_sessions: fn(u16),
@@ -32,19 +32,19 @@ pub(crate) enum Holders {
     Leases,
     /// By leases that no queue orders.
     UnqueuedLeases,
-    /// By sessions or transactions, without a queue: with their end the lock is free at once.
+    /// By sessions or transactions, without a queue: when they end, the lock is free at once.
     Sessions,
-    /// The same, and of others' locks the store cannot tell the tickets.
+    /// The same, but the store does not know the tickets of other clients' locks.
     SessionsUnnamed,
 }
 
-/// What sessions do not promise when they end: that a holder is told before a rival is in. It is
-/// told at once, by its socket, and so is the rival.
+/// The rules that sessions do not promise when they end: that a holder is notified before a rival
+/// is admitted. Its socket notifies it at once, but the rival's does so too.
 const OF_SESSIONS: [Rule; 6] = [Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12];
 
-/// What a table of leases does not promise when a crash undoes the last departures, which are not
-/// waited for: that a lock is free that was given up, and that who was told of a departure before
-/// the store had confirmed it keeps the lock.
+/// The rules that a lease table does not promise when a crash undoes the last departures, whose
+/// commits are not waited for: that a released lock is free, and that a client admitted by a
+/// departure that was not yet durable keeps the lock.
 const OF_DEPARTURES: [Rule; 2] = [Rule::R6, Rule::R12];
 
 /// A database's server.
@@ -96,7 +96,7 @@ impl Row {
         Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
     }
 
-    /// Clients are killed and stopped, and the wall clocks of most are minutes off.
+    /// Clients are killed and stopped, and most of their wall clocks are wrong by minutes.
     pub(crate) fn clients(&self, title: &'static str) {
         let (Some(place), Some(clocks)) = (self.place(), WallClock::new()) else { return };
         let expect = Expect { min_share_percent: 0, min_expiries: 1, ..self.strict() };
@@ -128,7 +128,7 @@ impl Row {
         crowd(title, &place.routes[0]);
     }
 
-    /// The promises while the server is well and reachable: everything.
+    /// The promises of a healthy, reachable server: everything.
     fn strict(&self) -> Expect {
         Expect { fifo: self.holders == Holders::Leases, ..strict() }
     }
@@ -143,7 +143,7 @@ impl Row {
     }
 }
 
-/// Whether a fault ends the sessions of clients that live.
+/// Whether a fault ends the sessions of live clients.
 fn ends_sessions(fault: &FaultKind) -> bool {
     match fault {
         FaultKind::Partition | FaultKind::StoreRestart => true,
@@ -161,7 +161,7 @@ impl Place<'_> {
         Run { routes: self.routes.to_vec(), pace: 5, names_holders, ..run }
     }
 
-    /// All that can happen to the server and to the way to it.
+    /// All breakages of the server and of the link to it.
     fn faults(&self) -> Vec<Arc<dyn Breakage>> {
         let mut all = vec![breakages::restarts(&self.server), self.sessions_ended()];
         all.extend(breakages::stops(&self.server));

@@ -1,8 +1,7 @@
-//! The faults: what is done to clients and to the store, and how it is recorded.
+//! The injection of faults into clients and the store, and its record.
 //!
-//! A process is stopped before it is killed, and the kill is written down in between: then nothing
-//! that it did can be later in the history, and nothing that others do because of its death
-//! earlier.
+//! A process is stopped before it is killed, and the kill is recorded in between. So nothing that
+//! it did is later in the history, and nothing that others do because of its death is earlier.
 
 use crate::judge;
 use crate::run::Run;
@@ -17,18 +16,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// The name of the fault that takes a lock away from its holder.
+/// The name of the fault that breaks a holder's lock by force.
 pub(crate) const FORCE: &str = "force_unlock";
 
-/// Something that breaks the store for everybody, for a while.
+/// A fault of the store that affects all clients for a while.
 pub(crate) trait Breakage: Send + Sync {
     /// Its name in the history.
     fn kind(&self) -> FaultKind;
-    /// How long it stays broken, in leases.
+    /// The duration of the fault, in leases.
     fn span(&self) -> (f64, f64) {
         (0.1, 1.0)
     }
-    /// Breaks it for as long as the answer is kept.
+    /// Breaks the store until the result is dropped.
     fn start(&self) -> Box<dyn std::any::Any>;
 }
 
@@ -37,11 +36,11 @@ pub(crate) trait Breakage: Send + Sync {
 pub(crate) enum Fault {
     /// SIGSTOP a client for a while.
     Pause,
-    /// Kill a client with SIGKILL, and start another a little later.
+    /// SIGKILL a client, and start another a little later.
     Kill,
     /// Break the lock of a current holder.
     Force,
-    /// Break the store in one of these ways at a time, each as often as any other.
+    /// Break the store in one of these ways at a time, equally often.
     Store(Vec<Arc<dyn Breakage>>),
 }
 
@@ -60,14 +59,14 @@ impl Fault {
 /// The context of all injectors.
 pub(crate) struct Arena {
     pub(crate) run: Run,
-    /// The name of the run, with which all its locks begin.
+    /// The name of the run, which is the prefix of its locks.
     pub(crate) name: String,
     pub(crate) pen: Writer,
     pub(crate) client: Client,
     pub(crate) runtime: Runtime,
     pub(crate) workers: Vec<Mutex<Member>>,
     pub(crate) serial: AtomicU64,
-    /// When no more faults begin; until `latest`, if there were not enough of them.
+    /// When no more faults begin; or `latest`, if there have not been enough.
     pub(crate) over: Instant,
     pub(crate) latest: Instant,
 }
@@ -81,7 +80,7 @@ impl Arena {
         self.run.lease.mul_f64(from + dice.f64() * (to - from))
     }
 
-    /// Does one kind of fault again and again.
+    /// Injects one kind of fault again and again.
     pub(crate) fn lane(&self, fault: &Fault, seed: u64) {
         let mut dice = Rng::with_seed(seed);
         let mut deck = Vec::new();
@@ -113,14 +112,14 @@ impl Arena {
         }
     }
 
-    /// Whether fewer locks were lost so far than the run needs to prove anything: nobody can be
-    /// stopped for certain just while it holds one.
+    /// Whether fewer locks were lost so far than the run needs to prove anything: a client cannot
+    /// reliably be stopped while it holds one.
     fn few_are_lost(&self) -> bool {
         judge::losses(&self.history()) < self.run.expect.min_expiries
     }
 
-    /// Whether there were fewer grants so far than the run needs to prove anything, or somebody has
-    /// not had its share of them.
+    /// Whether there were fewer grants so far than the run needs to prove anything, or a client has
+    /// not had its share.
     pub(crate) fn few_grants(&self) -> bool {
         let history = std::fs::read_to_string(self.history()).unwrap();
         let granted = |line: &&str| line.contains(r#"acquire","ph":"ok""#);
@@ -170,7 +169,7 @@ impl Arena {
         true
     }
 
-    /// Takes a lock away from a holder. One that is gone before it comes to that was no victim.
+    /// Breaks a holder's lock by force. A holder that is gone before that is no victim.
     fn force(&self, dice: &mut Rng) -> bool {
         let Some((lock, party)) = self.holder(dice) else { return false };
         let Some(target) = party.note.label.as_deref() else { return false };
@@ -187,7 +186,7 @@ impl Arena {
                 true
             }
             Ok(None) => false,
-            // Perhaps it was broken. The answer, or the request, was lost.
+            // It may have been broken: the answer or the request was lost.
             Err(error) => {
                 assert!(error.retryable(), "{error:?}");
                 self.write(event(Phase::Fail));
@@ -200,7 +199,7 @@ impl Arena {
         let (n, kind) = (self.pen.next_n(), breakage.kind());
         let event = |ph| Event::new(Op::Fault, ph, n).fault(kind.clone());
         self.write(event(Phase::Invoke));
-        // From here on it may be felt.
+        // From here on it may have effects.
         self.write(event(Phase::Ok));
         let broken = breakage.start();
         let (least, most) = breakage.span();
@@ -209,7 +208,7 @@ impl Arena {
         self.write(Event::new(Op::Heal, Phase::Ok, n));
     }
 
-    /// A client to be hit: as often one that holds something as any other; of the deaf, who are
+    /// Chooses a victim: half of the time one that holds something; for deaf clients, which are
     /// there to do harm, always a holder.
     fn victim(&self, dice: &mut Rng) -> usize {
         let any = dice.usize(..self.workers.len());
@@ -235,7 +234,7 @@ impl Arena {
         None
     }
 
-    /// Looks who is in the store, and writes it down.
+    /// Reads the lock's state from the store, and records it.
     pub(crate) fn look(&self, lock: &str) -> Option<LockInfo> {
         let event = |n, ph| Event::new(Op::StoreDump, ph, n).lock(lock);
         let n = self.pen.next_n();

@@ -1,8 +1,8 @@
-//! From the history of a run to its verdict, and the files that are kept when the verdict is bad.
+//! The verdict on the history of a run, and the files that are kept when it is bad.
 //!
-//! The checker knows no force unlock, and should not: for it, a lock that was broken by force was
-//! released at that moment by the one who broke it. So the history is rewritten in that sense, and
-//! judged without any excuse; what the victim said afterwards is looked at here.
+//! The checker knows no forced unlock, and should not: for it, a lock that was broken by force was
+//! released at that moment by the process that broke it. So the history is rewritten in that sense
+//! and judged without any excuse; what the victim claimed afterwards is judged here.
 
 use crate::inject::{FORCE, Fault};
 use crate::run::{Run, seconds};
@@ -23,9 +23,9 @@ pub(crate) struct Outcome {
     /// The judged history, for tests that judge it once more.
     pub(crate) history: History,
     pub(crate) expect: Expect,
-    /// A claim of a victim of force that should have known better.
+    /// A claim of a victim of force that came too late.
     late: Option<String>,
-    /// A fault that was planned and hardly ever happened.
+    /// A planned fault that hardly ever happened.
     rare: Option<FaultKind>,
     title: &'static str,
     seed: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Fails the test unless all is well.
+    /// Fails the test unless the verdict is good.
     pub(crate) fn must_be_ok(self) {
         if let Some(claim) = &self.late {
             let what = format!("a victim of force was not told of it: {claim}");
@@ -57,7 +57,7 @@ impl Outcome {
             return;
         }
         let Outcome { report, title, seed, folder, .. } = &self;
-        // The folder sees the panic, and stays.
+        // The panic keeps the folder.
         panic!(
             "{title}: {what}\n{report}\n\nThe history is kept in {folder}. Judge it again:\n  \
              cargo run -p holdline-checker --bin holdline-check -- {folder}/judged.jsonl \
@@ -69,8 +69,7 @@ impl Outcome {
     }
 }
 
-/// The folder of a run. It is removed, unless the test fails or HOLDLINE_FAULT_KEEP is
-/// set.
+/// The folder of a run. It is removed unless the test fails or HOLDLINE_FAULT_KEEP is set.
 pub(crate) struct Folder(Option<holdline_testkit::Folder>);
 
 impl Folder {
@@ -109,7 +108,7 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     Outcome { report, tally, history, expect, late, rare, title, seed, folder }
 }
 
-/// A way of the fault that came up too rarely.
+/// A kind of the fault that occurred too rarely.
 fn rare(fault: &Fault, run: &Run, tally: &Tally) -> Option<FaultKind> {
     let least = run.least(fault);
     fault.kinds().into_iter().find(|kind| tally.count_of(kind) < least)
@@ -126,7 +125,7 @@ pub(crate) fn keep(path: &Path, history: &History, expect: &Expect) {
     fs::write(beside, serde_json::to_string_pretty(expect).unwrap()).unwrap();
 }
 
-/// One word for each rule.
+/// A summary with one word for each rule.
 pub(crate) fn in_short(report: &Report) -> String {
     let word = |verdict: &Verdict| match verdict {
         Verdict::Pass => "ok",
@@ -142,7 +141,7 @@ pub(crate) fn in_short(report: &Report) -> String {
     format!("{}{end}", words.join(" "))
 }
 
-/// A lock that was broken: its ticket, and the time range.
+/// A broken lock: its ticket, and the time range.
 struct Broken {
     key: (String, u32, u64),
     from: u64,
@@ -186,8 +185,8 @@ fn learned(events: &[Event], victim: &(String, u32, u64), from: u64) -> Option<u
     found.map(|e| e.t)
 }
 
-/// A task that asks is in the way of the others of its process until it is answered, even if it is
-/// refused in the end: they queue behind it there, and the store is not asked for them.
+/// Excuses the neighbours of a task: until it is answered, even by a refusal, the other tasks of
+/// its process queue behind it locally, and the store is not asked for them.
 fn excuse_neighbours(mut history: History) -> History {
     let asks = |e: &Event| matches!(e.op, Op::Acquire | Op::TryAcquire);
     let mut asked = HashMap::new();
@@ -217,22 +216,22 @@ fn excuse_neighbours(mut history: History) -> History {
     history
 }
 
-/// How many holders were notified so far of a loss without a forced unlock.
+/// The number of holders notified so far of a loss without a forced unlock.
 pub(crate) fn losses(history: &Path) -> usize {
     let history = settle_forced(History::read(history).unwrap());
-    // A holder whose work is over when it resumes may find out by its release.
+    // A holder whose work is over when it resumes may learn of the loss from its release.
     let lost = |e: &&Event| e.op == Op::Lost || (e.op == Op::Release && e.ph == Phase::Fail);
     history.events.iter().filter(lost).map(key).collect::<HashSet<_>>().len()
 }
 
-/// How many hand-offs could be measured so far.
+/// The number of hand-offs measured so far.
 pub(crate) fn handoffs(history: &Path, expect: &Expect) -> usize {
     let mut history = History::read(history).unwrap();
     stall_detector::settle(&mut history);
     check(&history, expect).rule(Rule::R8).checked
 }
 
-/// Replaces the end that a victim believes in by a release at the moment of the force.
+/// Replaces the end that a victim assumed with a release at the moment of the force.
 fn settle_forced(mut history: History) -> History {
     for Broken { key: victim, from, to } in broken(&history.events) {
         let own = |e: &Event| key(e) == victim;
@@ -242,7 +241,7 @@ fn settle_forced(mut history: History) -> History {
         history.events.retain(|e| !(later(e) && ends(e)));
         let grant = history.events.iter_mut().find(|e| own(e) && e.owner.is_some()).unwrap();
         if grant.t > from {
-            // It did not know yet that it held, and so claimed nothing.
+            // It did not know yet that it held, so it claimed nothing.
             grant.ph = Phase::Info;
         }
         let release = |ph, t| Event {
@@ -257,8 +256,8 @@ fn settle_forced(mut history: History) -> History {
     history
 }
 
-/// Until it lets go, a victim is still in the way of the other tasks of its own process, who queue
-/// behind it there and are refused without the store being asked.
+/// Excuses refusals next to a victim: until it releases, the other tasks of its process queue
+/// behind it locally, and are refused without asking the store.
 fn excuse_tries(events: &mut [Event], victim: &(String, u32, u64), from: u64) {
     let own = |e: &&Event| key(e) == *victim;
     let lock = events.iter().filter(own).find_map(|e| e.lock.clone());
@@ -271,8 +270,8 @@ fn excuse_tries(events: &mut [Event], victim: &(String, u32, u64), from: u64) {
     events.iter_mut().filter(refused).for_each(|e| e.ph = Phase::Info);
 }
 
-/// The first claim of a victim that comes later after the force than the time allowed. A process
-/// that was stopped not long before may not have had the time to hear of it.
+/// The first claim of a victim later after the force than allowed. A process that was stopped
+/// shortly before may not have had the time to learn of it.
 fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
     let force = Some(FaultKind::Other(FORCE.to_owned()));
     let hampered = |claim: &Event| {
@@ -280,7 +279,7 @@ fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
         let others = events.iter().filter(real);
         let mut aimed =
             others.filter(|e| e.target.as_deref().is_none_or(|t| t == claim.process.as_str()));
-        // The longest fault lasts three leases, and two of what is allowed are one.
+        // The longest fault lasts three leases, and twice the allowed time is one lease.
         aimed.any(|e| e.t <= claim.t && claim.t < e.t + 8 * allowed)
     };
     broken(events).into_iter().find_map(|Broken { key: victim, to, .. }| {

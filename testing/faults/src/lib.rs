@@ -1,8 +1,8 @@
-//! Fault runs: processes use the library's locks while they are killed, stopped and robbed of their
-//! locks; they write down what they see, and the history checker judges it.
+//! Fault runs: processes use the library's locks while they are killed, stopped and lose their
+//! locks by force; they record what they see, and the history checker judges it.
 //!
-//! The harness knows no store: `run::Run` takes a URL, faults, times, a seed and what to expect.
-//! `docs/faults/README.md` says how to run it for longer and how to read what it prints.
+//! The harness is independent of stores: `run::Run` takes a URL, faults, times, a seed and the
+//! expectations. `docs/faults/README.md` says how to run it for longer and how to read its output.
 
 mod breakages;
 mod client;
@@ -42,7 +42,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// All fault runs: those over all stores first, which take longest.
+/// All fault runs: first those on all stores, which take longest.
 const CASES: &[&[Case]] = &[
     outages::CASES,
     storms::CASES,
@@ -55,8 +55,8 @@ const CASES: &[&[Case]] = &[
     mysql::CASES,
 ];
 
-/// The role of a client process: the variable of the environment that gives it, and what plays it
-/// by that variable's value.
+/// The role of a client process: the environment variable that assigns it, and the function that
+/// runs it with that variable's value.
 type Role = (&'static str, fn(&str));
 
 const ROLES: &[Role] = &[
@@ -66,8 +66,8 @@ const ROLES: &[Role] = &[
     (crowds::PART, crowds::part),
 ];
 
-/// Does the fault runs that the arguments ask for, or all of them. The program that calls this is
-/// started again as each client process, so it must do nothing else.
+/// Runs the fault runs that the arguments name, or all of them. The calling program is started
+/// again as each client process, so it must do nothing else.
 pub fn main() -> ExitCode {
     for (variable, role) in ROLES {
         if let Ok(text) = std::env::var(variable) {
@@ -99,8 +99,8 @@ pub fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does them, and returns the names of those that failed. Each has servers and clients of its own,
-/// so as many are under way at once as half of the processors.
+/// Runs them, and returns the names of the failed ones. Each has servers and clients of its own, so
+/// the number of concurrent runs is half the number of processors.
 fn play(cases: Vec<Case>) -> Vec<&'static str> {
     let at_once = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
     let (queue, failed) = (Mutex::new(cases.into_iter()), Mutex::new(Vec::new()));
@@ -108,7 +108,7 @@ fn play(cases: Vec<Case>) -> Vec<&'static str> {
     let worker = || {
         while let Some((name, case)) = next() {
             let began = Instant::now();
-            // The name of the thread tells which run a message is about.
+            // The name of the thread shows which run a message is about.
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(case);
             let ok = thread.unwrap().join().is_ok();
             let took = Duration::as_secs_f64(&began.elapsed());

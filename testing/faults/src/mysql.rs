@@ -1,4 +1,4 @@
-//! Fault runs over MariaDB and MySQL: their three schemes, and ShedLock's.
+//! Fault runs on MariaDB and MySQL: their three schemes, and ShedLock's.
 
 use crate::Case;
 use crate::databases::{Holders, Row};
@@ -55,7 +55,7 @@ const MYSQL_SHEDLOCK: Row = Row { start: MYSQL.start, ..MARIADB_SHEDLOCK };
 fn end_sessions(port: u16) {
     const ALL: &str = "SELECT id FROM information_schema.processlist \
                        WHERE db = DATABASE() AND id <> CONNECTION_ID()";
-    /// It has ended by itself.
+    /// The error if the connection has already ended.
     const GONE: u16 = 1094;
     let url = format!("{}?prefer_socket=false", mysql::url(port));
     let end = async || {
@@ -70,6 +70,6 @@ fn end_sessions(port: u16) {
         conn.disconnect().await.map(|()| all.len())
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // After another fault, nobody may have come back yet.
+    // After another fault, no client may be back yet.
     wait_until("there were sessions", || runtime.block_on(end()).unwrap() > 0);
 }

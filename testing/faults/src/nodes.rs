@@ -1,5 +1,5 @@
-//! What breaks a cluster of three nodes, one thing at a time, so that there is always a majority to
-//! be had; and what cuts clients off from it.
+//! Breakages of a cluster of three nodes, one at a time, so that there is always a majority; and
+//! breakages that cut off clients.
 
 use crate::breakages::{Deed, kind};
 use crate::inject::Breakage;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The nodes, and the one to which something is done.
+/// The nodes, and the one that is broken.
 struct Nodes {
     cluster: Private,
     victim: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// These nodes, with links to them; `options` follow the nodes in their URL.
+    /// These nodes, with links to them; `options` follow the nodes in the URL.
     pub(crate) fn of(
         servers: Private,
         scheme: &'static str,
@@ -55,13 +55,13 @@ impl Place {
         nodes.cluster.servers.iter().map(|server| server.dir().to_owned()).collect()
     }
 
-    /// All that can be done to the nodes.
+    /// All breakages of the nodes.
     pub(crate) fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
         badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
     }
 }
 
-/// One of the nodes is treated badly.
+/// A breakage of one of the nodes.
 #[derive(Clone, Copy)]
 enum Bad {
     LeaderKilled,
@@ -70,12 +70,12 @@ enum Bad {
     LeaderStopped,
     LeaderCutOff,
     NodeCutOff,
-    /// As with slow disks: whatever is agreed on takes longer.
+    /// As with slow disks, agreement takes longer.
     NodesSlow,
 }
 
 impl Bad {
-    /// Those that are done to processes.
+    /// The breakages of processes.
     const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
     /// The breakages of the network between nodes.
     const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
@@ -115,13 +115,13 @@ impl Bad {
     }
 }
 
-/// A node, treated badly.
+/// A breakage of a node, with the nodes.
 struct Badly {
     nodes: Arc<Mutex<Nodes>>,
     bad: Bad,
 }
 
-/// The nodes are treated badly, in each of these ways.
+/// The breakages of the nodes in each of these ways.
 fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
     fn with(badly: &Badly, act: impl FnOnce(&mut Nodes)) {
         act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
@@ -139,7 +139,7 @@ fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
     ways.iter().map(deed).collect()
 }
 
-/// Those who come through these routes are cut off, in every way.
+/// All breakages that cut off the clients of these routes.
 pub(crate) fn cut_off(routes: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
     let deed = |kind, does| -> Arc<dyn Breakage> {
         let thing = Arc::clone(routes);

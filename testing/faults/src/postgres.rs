@@ -1,4 +1,4 @@
-//! Fault runs over PostgreSQL: its three schemes, and ShedLock's.
+//! Fault runs on PostgreSQL: its three schemes, and ShedLock's.
 
 use crate::Case;
 use crate::databases::{Holders, Row};
@@ -29,7 +29,7 @@ const TABLE: Row = Row {
 
 const ROW: Row = Row { options: "?install=yes&scheme=row", holders: Holders::Sessions, ..TABLE };
 
-/// Its server does not know the holder, only the session.
+/// The scheme `advisory`. The server does not know the holder, only the session.
 const ADVISORY: Row =
     Row { options: "?scheme=advisory", holders: Holders::SessionsUnnamed, ..TABLE };
 
@@ -45,6 +45,6 @@ fn end_sessions(port: u16) {
         tokio::spawn(connection);
         client.query_one(END, &[]).await.map(|row| row.get::<_, i64>(0))
     };
-    // After another fault, nobody may have come back yet.
+    // After another fault, no client may be back yet.
     wait_until("there were sessions", || runtime.block_on(end()).unwrap() > 0);
 }

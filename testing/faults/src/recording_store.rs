@@ -1,7 +1,7 @@
 //! A store wrapper that records what only a store sees: places in the line, and renewals.
 //!
 //! The library renews and queues behind its API, so without this the order of the line could not be
-//! judged, and renewals would be missing from the history. It changes nothing on the way.
+//! judged, and renewals would be missing from the history. It passes everything on unchanged.
 
 use holdline::store::{
     AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 tokio::task_local! {
-    /// The attempt of the current task, to which its ticket belongs.
+    /// The current task's attempt, to which its ticket belongs.
     pub(crate) static ATTEMPT: u64;
 }
 
@@ -23,7 +23,7 @@ tokio::task_local! {
 struct Known {
     attempt: u64,
     place: Option<Seq>,
-    /// When the last request was sent that was answered, on the history's clock.
+    /// When the last answered request was sent, on the history's clock.
     heard: u64,
     holds: bool,
 }
@@ -37,7 +37,7 @@ struct Notes {
 pub(crate) struct RecordingStore {
     store: Arc<dyn Store>,
     notes: Arc<Notes>,
-    /// Says "admitted" to one of ten who have to wait: a bug, to see that it is found.
+    /// Whether it answers "admitted" to one in ten waiters: a planted bug, to see that it is found.
     lies: bool,
 }
 
@@ -69,9 +69,9 @@ impl Notes {
         Some(known)
     }
 
-    /// The answer to a ticket that did not hold before, and when it had been asked. A place is
-    /// written down when it is told first, or is another; then with the time since the request
-    /// that had confirmed the one before, for which the store may have heard nothing of it.
+    /// Records the answer to a ticket that did not hold before, and when it was asked. A place is
+    /// recorded when it is new or has changed; then with the time since the request that had
+    /// confirmed the previous one, during which the store may have heard nothing.
     fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
         let place = match answer {
             Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
@@ -92,7 +92,7 @@ impl Notes {
         self.tickets.lock().unwrap().insert(id, now);
     }
 
-    /// The answer to a renewal.
+    /// Records the answer to a renewal.
     fn renewed(&self, known: Known, k: u64, answer: &Result<Standing>) {
         let event = |ph| Event::new(Op::Renew, ph, known.attempt).k(k);
         let event = match answer {
@@ -166,7 +166,7 @@ impl AsyncStore for RecordingStore {
         RecordingStore { store: self.store.background_handle(), notes, lies: self.lies }
     }
 
-    /// `open` has given the store its alarm already, and it is the same one.
+    /// `open` has already given the store the same alarm.
     fn on_loss_hint(&self, _alarm: LossHint) {}
 
     fn address(&self) -> String {

@@ -1,8 +1,8 @@
-//! Fault runs over one Redis server, and over one that another takes over from.
+//! Fault runs on one Redis server, and on one with a failover.
 //!
 //! Half of the clients reach the server over a link that breaks, the others directly. A server that
-//! keeps its data promises everything; what it does not promise when it forgets them stands in
-//! [`forgetful`], and even then every stale token must be refused.
+//! keeps its data promises everything. [`forgetful`] has what a server does not promise when it
+//! loses them; even then every stale token must be refused.
 
 use crate::breakages::{self, Deed, INSTANT, Shared, lock};
 use crate::inject::{Breakage, Fault};
@@ -30,23 +30,23 @@ pub(crate) fn strict() -> Expect {
         fifo: true,
         keeps_leases: true,
         liveness_ns: Some(5_000_000_000),
-        // A crash blocks for a lease, and the machine may be busy.
+        // A crash blocks the lock for a lease, and the machine may be busy.
         min_acquires: 100,
-        // Messages stalled on the way to the server arrive when the link is mended.
+        // Messages stalled on the way to the server arrive when the link is repaired.
         late_ns: 1_500_000_000,
         ..Expect::default()
     }
 }
 
-/// What is not promised under a fault after which the store has forgotten places: that nobody is
-/// let in beside their holders, who learn of it when they renew; nor their order. Tokens still
+/// The rules not promised under a fault that makes the store forget places: that no client is
+/// admitted beside their holders, which learn of it when they renew; and their order. Tokens still
 /// rise, and stale ones are refused.
 pub(crate) fn forgetful(fault: FaultKind) -> Unpromised {
     let rules = vec![Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12];
     Unpromised { fault, rules }
 }
 
-/// The arguments of a server that has synced all that it has acknowledged.
+/// The arguments of a server that syncs everything before it acknowledges it.
 pub(crate) const KEEPS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 /// A server, and the link over which every other client reaches it.
@@ -64,13 +64,13 @@ pub(crate) fn place(test: &str, args: &[&str]) -> Option<Place> {
 }
 
 impl Place {
-    /// A run over it; `options` goes behind the URLs.
+    /// A run on it; `options` are appended to the URLs.
     fn run(&self, title: &'static str, options: &str, expect: Expect) -> Run {
         let routes = self.routes().map(|route| format!("{route}{options}"));
         Run { routes: routes.to_vec(), pace: 5, ..Run::new(title, routes[0].clone(), expect) }
     }
 
-    /// Directly, and over the link.
+    /// The URLs: direct, and over the link.
     pub(crate) fn routes(&self) -> [String; 2] {
         [self.url.clone(), format!("redis://{}", self.link.address())]
     }
@@ -80,7 +80,7 @@ impl Place {
         Arc::new(Deed { kind, token_count: INSTANT, thing, does, undoes: |_| {} })
     }
 
-    /// All that can happen without any place being forgotten.
+    /// All breakages that make the server forget no place.
     pub(crate) fn faults(&self) -> Vec<Arc<dyn Breakage>> {
         let mut all = vec![
             breakages::restarts(&self.server),
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// Short enough for many locks to run out in a few seconds.
+/// A lease short enough for many locks to expire in a few seconds.
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
 
 fn redis_calm() {
@@ -109,7 +109,7 @@ fn redis_calm() {
 
 fn redis_kill() {
     let Some(place) = place("redis_kill", &[]) else { return };
-    // The last to be started may have come too late for a share.
+    // The last client to be started may be too late for a share.
     let run = place.run("redis_kill", "", Expect { min_share_percent: 0, ..strict() });
     Run { faults: vec![Fault::Kill; 2], lease: LEASE, ..run }.go().must_be_ok();
 }
@@ -131,8 +131,7 @@ fn redis_force() {
     outcome.must_be_ok();
 }
 
-/// Everything at once, over a server that keeps what it has acknowledged: so everything is
-/// promised.
+/// Everything at once, on a server that keeps what it has acknowledged: so everything is promised.
 fn redis_mixed() {
     let Some(place) = place("redis_mixed", &KEEPS) else { return };
     let expect = Expect { min_expiries: 1, min_share_percent: 0, ..strict() };
@@ -142,7 +141,7 @@ fn redis_mixed() {
     Run { faults, lease: LEASE, ..run }.rounds(16);
 }
 
-/// The same over strings: mutexes only, no tokens, no order.
+/// The same with string keys: mutexes only, no tokens, no order.
 fn redis_string() {
     let Some(place) = place("redis_string", &KEEPS) else { return };
     let expect = Expect { fifo: false, min_share_percent: 0, ..strict() };

@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = cases![redis_failover, redis_failover_loses_a_
 
 /// Two servers behind three sentinels.
 struct Topology {
-    /// The first is the primary now.
+    /// The servers; the first is the current primary.
     pair: Mutex<[Server; 2]>,
     watchers: Vec<Server>,
     url: String,
@@ -29,13 +29,13 @@ impl Topology {
         self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The replica asks in vain for what is new, and keeps what it has.
+    /// Lets the replica lag: it asks in vain for new data, and keeps its own.
     fn lag(&self) {
         let replica = &self.both()[1];
         wait_until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
     }
 
-    /// All sentinels have agreed on this primary.
+    /// Whether all sentinels have agreed on this primary.
     fn agreed(&self, primary: &Server) -> bool {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
         let named =
@@ -46,10 +46,10 @@ impl Topology {
 
 struct Failover(Arc<Topology>);
 
-/// Makes the one that died follow the other, which has taken over.
+/// Makes the killed server follow the other, which has taken over.
 struct Reunion(Arc<Topology>);
 
-/// Sentinels close the connections of a server whose part they change.
+/// Asks a server. Sentinels close the connections of a server whose role they change.
 fn ask<T: redis::FromRedisValue>(server: &Server, words: &[&str]) -> Option<T> {
     let mut conn = server.client().get_connection().ok()?;
     redis::cmd(words[0]).arg(&words[1..]).query(&mut conn).ok()
@@ -100,7 +100,7 @@ impl Drop for Reunion {
         pair[1].restart();
         let port = pair[0].port().to_string();
         let _: Option<()> = ask(&pair[1], &["REPLICAOF", "127.0.0.1", &port]);
-        // On a busy machine the sentinels may think better of it, and change the parts once more.
+        // On a busy machine the sentinels may reconsider, and swap the roles once more.
         wait_until("there is a primary, and a replica that follows", || {
             if self.0.agreed(&pair[1]) {
                 pair.swap(0, 1);
@@ -134,7 +134,7 @@ fn redis_failover() {
 }
 
 /// What no failover can promise (see GUARANTEES.md): a lock that the replica did not have yet is
-/// given to somebody else. G3: the token tells the resource who is newer; G4: the holder is told.
+/// given to another. G3: the token tells the resource which is newer; G4: the holder is told.
 fn redis_failover_loses_a_lock_and_fences_it() {
     let Some(topology) = topology("redis_failover") else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,5 +1,5 @@
-//! Fault runs over a quorum of five Redis servers. One or two of them may be broken at a time, in
-//! any way, and one may come back without its data: all must be kept.
+//! Fault runs on a quorum of five Redis servers. One or two of them may be broken at a time, in any
+//! way, and one may come back without its data: every promise must be kept.
 
 use crate::breakages::{Nodes, forgets};
 use crate::inject::{Breakage, Fault};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = cases![quorum_mixed];
 
-/// A node that forgets takes a vote away from each lock. It has to stay away until no lock counts
-/// on that vote any more, which is for as long as the longest lease: Redlock's "delayed restart".
-/// See `one_node_that_forgets_too_soon_lets_two_in` for what happens else.
+/// The downtime of a node that forgets. It takes a vote from each lock, so it has to stay down
+/// until no lock counts on that vote, which takes the longest lease: Redlock's "delayed restart".
+/// See `one_node_that_forgets_too_soon_lets_two_in` for what happens otherwise.
 const AWAY: (f64, f64) = (1.1, 1.6);
 
-/// Directly, and over links.
+/// The URLs: direct, and over links.
 fn routes(nodes: &[Place]) -> Vec<String> {
     let url = |at: usize| {
         let routes: Vec<String> = nodes.iter().map(|node| node.routes()[at].clone()).collect();
@@ -26,7 +26,7 @@ fn routes(nodes: &[Place]) -> Vec<String> {
     vec![url(0), url(1)]
 }
 
-/// Each way to break a server, done to one or two of them in turn.
+/// Every breakage of a server, on one or two of them in turn.
 fn faults(nodes: &[Place]) -> Vec<Arc<dyn Breakage>> {
     let of_each = nodes.iter().map(|node| {
         let forgets = forgets(&node.server, AWAY);
@@ -42,7 +42,7 @@ fn quorum_mixed() {
     let nodes: Option<Vec<_>> = (0..5).map(|_| place("quorum_mixed", &KEEPS)).collect();
     let Some(nodes) = nodes else { return };
     let routes = routes(&nodes);
-    // Tries seldom meet a majority that is free.
+    // Tries seldom find a free majority.
     let expect = Expect { fifo: false, min_share_percent: 0, ..strict() };
     let run = Run { routes: routes.clone(), ..Run::new("quorum_mixed", routes[0].clone(), expect) };
     let store = Fault::Store(faults(&nodes));

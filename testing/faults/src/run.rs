@@ -1,4 +1,4 @@
-//! One fault run, from its plan to the verdict. It knows no store: a URL names it.
+//! One fault run, from its plan to the verdict. It is independent of the store, which a URL names.
 
 use crate::client::{Role, TASKS, opened};
 use crate::inject::{Arena, Fault};
@@ -19,28 +19,28 @@ use std::time::{Duration, Instant};
 /// The plan of a run.
 #[derive(Clone)]
 pub(crate) struct Run {
-    /// The name of the run in reports; also the name of the test, to replay it.
+    /// The name of the run in reports; also the name of the test that replays it.
     pub(crate) title: &'static str,
     pub(crate) url: String,
-    /// The URLs of the store, used by clients in turn, if some have their own way to it.
+    /// The URLs of the store, used by clients in turn, if they have different routes to it.
     pub(crate) routes: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
     /// Makes the wall clocks of two clients out of three wrong, by minutes.
     pub(crate) clocks: Option<Arc<WallClock>>,
-    /// Whether the store tells the tickets of all that hold, so that one can be chosen to be hit.
+    /// Whether the store reports the tickets of all holders, so that a victim can be chosen.
     pub(crate) names_holders: bool,
-    /// How long a section takes, on average.
+    /// The average length of a section.
     pub(crate) work: Duration,
-    /// How the clients behave; if well, the last of them only ever tries.
+    /// The behaviour of the clients; if it is good, the last of them only tries.
     pub(crate) temper: Temper,
-    /// Each is done again and again; one that is named twice is done twice at a time.
+    /// The faults, each injected again and again; a fault listed twice runs twice at a time.
     pub(crate) faults: Vec<Fault>,
-    /// The shortest and the longest time for which a client is stopped, in leases.
+    /// The shortest and the longest pause of a client, in leases.
     pub(crate) pause: (f64, f64),
-    /// The longest pause between two faults of one kind, in milliseconds.
+    /// The longest gap between two faults of one kind, in milliseconds.
     pub(crate) gap_ms: u64,
-    /// The fewest grants in a second that make a run of well-behaved clients count.
+    /// The minimum grants per second that make a run of well-behaved clients count.
     pub(crate) pace: u64,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
@@ -74,8 +74,8 @@ impl Run {
         u64::try_from(self.lease.as_nanos()).unwrap()
     }
 
-    /// How often each kind of the fault has to happen for the run to prove anything: every few
-    /// seconds, or its share of that.
+    /// The minimum occurrences of each kind of the fault for the run to prove anything: one in a
+    /// few seconds, or its share of that.
     pub(crate) fn least(&self, fault: &Fault) -> usize {
         let seconds = self.time.as_secs() as usize;
         match fault {
@@ -84,18 +84,18 @@ impl Run {
         }
     }
 
-    /// How many grants it takes for the run to prove anything.
+    /// The minimum number of grants for the run to prove anything.
     pub(crate) fn fewest_grants(&self) -> usize {
         let paced = if self.temper == Temper::Good { self.pace * self.time.as_secs() } else { 0 };
         self.expect.min_acquires.max(paced as usize)
     }
 
-    /// The end is for restarted clients: they must be active again, too.
+    /// The quiet time at the end, for restarted clients: they must be active again too.
     fn quiet(&self) -> Duration {
         (self.time / 4).min(Duration::from_secs(10))
     }
 
-    /// What follows for the checker from the lease and the faults; the rest is up to the store.
+    /// The checker's expectations with those that follow from the lease and the faults.
     fn fitted(&self, run: &str, capabilities: &Capabilities) -> Expect {
         let mut expect = self.expect.clone();
         for (lock, capacity) in locks(run, capabilities.weighted) {
@@ -107,19 +107,18 @@ impl Run {
             expect.fences = Fences::None;
         }
         expect.min_acquires = self.fewest_grants();
-        // A process that gets no time, or no answer of the resource, writes down late that it was
-        // told.
+        // A process that gets no time, or no answer from the resource, records a notice late.
         expect.unpromised.push(Unpromised {
             fault: stall_detector::kind(),
             rules: vec![Rule::R5, Rule::R9, Rule::R12],
         });
-        // A deadline is written down a little after each renewal, and clients share two cores.
+        // A deadline is recorded a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
     }
 
-    /// Does it for as long as was asked for from outside, or for this many seconds. A long run is
-    /// made of rounds over the same servers, which are judged one by one.
+    /// Runs for as long as the environment says, or for this many seconds. A long run consists of
+    /// rounds on the same servers, which are judged one by one.
     pub(crate) fn rounds(self, short: u64) {
         let time = number("HOLDLINE_FAULT_SECONDS").unwrap_or(short);
         let rounds = time.div_ceil(ROUND).max(1);
@@ -129,7 +128,7 @@ impl Run {
         }
     }
 
-    /// Does it.
+    /// Runs once.
     pub(crate) fn go(self) -> Outcome {
         let folder = Folder::new();
         let name = format!("{}-{}-{}", self.title, self.seed, std::process::id());
@@ -186,15 +185,15 @@ impl Run {
         let workers = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
         let over = Instant::now() + self.time.saturating_sub(self.quiet());
-        // On a busy machine everything takes longer, the faults too: it goes on until there was
-        // enough of everything.
+        // On a busy machine everything takes longer, even the faults: the run goes on until there
+        // was enough of everything.
         let latest = over + ENOUGH;
         Arena { run: self, name, pen, client, runtime, workers, serial, over, latest }
     }
 }
 
 impl Arena {
-    /// Lets clients and faults loose, and looks after the last of them whether all is well.
+    /// Runs the clients and the faults, and checks the locks after the last fault.
     fn play(&self) {
         let pulse = StallDetector::start(&self.history(), &self.name, None);
         let end = Instant::now() + self.run.time;
@@ -215,19 +214,19 @@ impl Arena {
         self.dump();
     }
 
-    /// Whether fewer hand-offs were measured so far than it takes to tell how fast they are: none
-    /// is measured for a second after the machine had no time for one of the processes.
+    /// Whether too few hand-offs were measured so far to judge their speed: none is measured for a
+    /// second after one of the processes got no time.
     fn few_handoffs(&self) -> bool {
         let expect = self.run.fitted(&self.name, &self.client.capabilities());
         expect.handoff.is_some() && judge::handoffs(&self.history(), &expect) < HANDOFFS
     }
 
-    /// Lets the clients finish. If one cannot, the lines show whom it waits for.
+    /// Lets the clients finish. If one cannot, the lines show what it waits for.
     fn wind_up(&self) {
         let members =
             || self.workers.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
-        // At worst they have all just begun their longest sections, one behind the other.
+        // At worst all have just begun their longest sections, one after another.
         let tasks = self.workers.len() as u32 * TASKS as u32;
         let work = longest(self.run.work, self.run.lease) * tasks;
         let stuck = members()
@@ -266,14 +265,14 @@ impl Arena {
         }
     }
 
-    /// The whole of a lock, whichever recipe it belongs to.
+    /// Takes the whole capacity of a lock, whatever its recipe.
     async fn whole(
         &self,
         client: &holdline::Client,
         lock: &str,
         capacity: u32,
     ) -> Result<Option<Guard>> {
-        // Some stores do not vouch for the usual lease.
+        // Some stores do not support the usual lease.
         let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
         match capacity {
             1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
@@ -289,7 +288,7 @@ impl Arena {
         }
     }
 
-    /// When everything that anybody may have left has run out, writes down what is still there.
+    /// Waits until everything left behind must have expired, and records what is still there.
     fn dump(&self) {
         let expect = &self.run.expect;
         let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
@@ -300,23 +299,23 @@ impl Arena {
     }
 }
 
-/// What tells waiters that are woken from such as only look by themselves, once a second: on a busy
-/// machine too. How fast they are is measured in `bench`.
+/// The bound that distinguishes woken waiters from those that poll once a second, even on a busy
+/// machine. `bench` measures their speed.
 pub(crate) const WOKEN: Handoff = Handoff { bound_ns: 500_000_000, percent: 80 };
 
-/// How many hand-offs tell how fast they are.
+/// The number of hand-offs needed to judge their speed.
 const HANDOFFS: usize = 10;
 
-/// Longer than it takes anywhere until a run has shown enough to be judged.
+/// The time in which a run on any machine has shown enough to be judged.
 const ENOUGH: Duration = Duration::from_secs(600);
 
-/// How wrong a wall clock is, in seconds.
+/// The error of a wrong wall clock, in seconds.
 const CLOCK_ERROR: i64 = 600;
 
 /// The longest round of a long run, in seconds.
 const ROUND: u64 = 60;
 
-/// How long runs last, unless they say otherwise.
+/// The length of runs, unless they say otherwise.
 pub(crate) fn seconds() -> u64 {
     number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)
 }

@@ -1,4 +1,4 @@
-//! Fault runs over the file store.
+//! Fault runs on the file store.
 
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
@@ -31,14 +31,14 @@ fn strict() -> Expect {
         fifo: true,
         keeps_leases: true,
         liveness_ns: Some(5_000_000_000),
-        // A process that is stopped while it writes stops all others from writing: who cannot renew
-        // loses its lock, and is told.
+        // A process that is stopped during a write blocks all other writers: a holder that cannot
+        // renew loses its lock, and is told.
         unpromised: vec![stuck(FaultKind::Pause)],
         ..Expect::default()
     }
 }
 
-/// A run over a new file; the folder lives as long as the run.
+/// A run on a new file; the folder lives as long as the run.
 fn run(title: &'static str, expect: Expect) -> (Run, PathBuf, Folder) {
     let folder = Folder::on_disk(title).unwrap();
     let file = folder.path().join("locks.db");
@@ -46,7 +46,7 @@ fn run(title: &'static str, expect: Expect) -> (Run, PathBuf, Folder) {
     (run, file, folder)
 }
 
-/// Another transaction blocks all writers.
+/// A breakage: another transaction blocks all writers.
 struct Stuck(PathBuf);
 
 impl Breakage for Stuck {
@@ -96,8 +96,8 @@ fn sqlite_mixed() {
     Run { faults, lease: Duration::from_millis(500), gap_ms: 800, ..run }.rounds(12);
 }
 
-/// The clients go on with their work after they were told to stop. Then the harness must see what a
-/// lock without fences comes to, and the fenced register must lose nothing all the same.
+/// The clients go on with their work after they were told to stop. The harness must then detect the
+/// damage to the unfenced register, while the fenced register must lose nothing.
 fn sqlite_deaf() {
     let (run, _, _folder) =
         run("sqlite_deaf", Expect { fifo: false, min_expiries: 10, ..strict() });
@@ -112,7 +112,7 @@ fn sqlite_deaf() {
     if !broken || fenced > 0 {
         return outcome.must(false, "deaf clients must harm the plain register, and no other");
     }
-    // The same history, as clients would write it that never check their deadlines.
+    // The same history, as recorded by clients that never check their deadlines.
     let blind = check(&blinded(&outcome.history), &outcome.expect);
     if !blind.failed(Rule::R1) {
         return outcome.must(false, "who ignores deadlines must be caught");
@@ -120,7 +120,7 @@ fn sqlite_deaf() {
     outcome.must_be_ok();
 }
 
-/// A store that admits two at once is caught by every rule about holders.
+/// A store that admits two holders at once is caught by every rule about holders.
 fn sqlite_deceived() {
     let (run, _, _folder) = run("sqlite_deceived", strict());
     let time = Duration::from_secs(3);

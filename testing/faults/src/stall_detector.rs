@@ -1,6 +1,6 @@
-//! A busy machine stops processes too, and nobody plans it. Each process of a run watches for that
-//! and writes it down, and the checker is told of it as of any other pause: a lock that ran out, or
-//! a place that lapsed, because its process got no time is not the library's fault.
+//! The detector of stalls: a busy machine also stops processes, without a plan. Each process of a
+//! run watches for that and records it, and the checker treats it as any other pause: an expired
+//! lock or place of a process that got no time is not the library's fault.
 
 use holdline_checker::{Event, FaultKind, History, Op, Phase, Writer};
 use std::path::Path;
@@ -10,19 +10,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const BEAT: Duration = Duration::from_millis(20);
-/// Less is not worth a word. A request is passed on by half a dozen processes and threads: where
-/// each waits so long for a processor, the shortest leases here run out before they are renewed.
+/// The shortest stall to record. A request passes through half a dozen processes and threads: if
+/// each waits so long for a processor, the shortest leases here expire before they are renewed.
 const STALL: Duration = Duration::from_millis(30);
 
-/// Watches until it is dropped.
+/// A detector that watches until it is dropped.
 pub(crate) struct StallDetector {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StallDetector {
-    /// Of a process of this name; without one, of that in which the faults and the links live,
-    /// which is in everybody's way.
+    /// Starts it for the process of this name; without a name, for the process of the faults and
+    /// links, which affects all clients.
     pub(crate) fn start(history: &Path, run: &str, name: Option<&str>) -> Self {
         let pen = Writer::open(history, run, &format!("{}'s pulse", name.unwrap_or("all")));
         let (pen, name) = (pen.unwrap(), name.map(ToOwned::to_owned));
@@ -54,7 +54,7 @@ pub(crate) fn kind() -> FaultKind {
     FaultKind::Other("stalled".to_owned())
 }
 
-/// It has just ended.
+/// A stall that has just ended.
 fn stall(n: u64, target: Option<&str>, length: Duration) -> Event {
     let event = Event::new(Op::Fault, Phase::Info, n).fault(kind());
     let event = event.ttl_ms(u64::try_from(length.as_millis()).unwrap());
@@ -68,8 +68,8 @@ fn tells_of_one(event: &Event) -> bool {
     event.op == Op::Fault && event.fault == Some(kind())
 }
 
-/// Those that no planned pause explains, and when each began. A pause that was written down only
-/// long after the process stood still (the one who stopped it had no time either) does not.
+/// The stalls that no planned pause explains, and when each began. A pause recorded only long after
+/// the process stood still (because the injector got no time either) does not explain one.
 pub(crate) fn unplanned(events: &[Event]) -> Vec<(u64, &Event)> {
     let pause = |e: &&Event| e.op == Op::Fault && e.fault == Some(FaultKind::Pause);
     let pauses: Vec<_> = events.iter().filter(pause).filter(|e| e.ph == Phase::Ok).collect();
@@ -82,7 +82,7 @@ pub(crate) fn unplanned(events: &[Event]) -> Vec<(u64, &Event)> {
     stalls.map(|stall| (began(stall), stall)).collect()
 }
 
-/// Writes the stalls as faults that were there and were healed.
+/// Records the stalls as faults that began and ended.
 pub(crate) fn settle(history: &mut History) {
     let mut began_and_healed = Vec::new();
     for (from, stall) in unplanned(&history.events) {

@@ -1,5 +1,4 @@
-//! Statistics of a run that the checker does not report: how often faults had effects, and the
-//! losses.
+//! Statistics of a run that the checker does not report: the effects of faults, and the losses.
 
 use crate::stall_detector;
 use holdline_checker::{Event, FaultKind, Op, Phase, Reason, Register};
@@ -17,19 +16,19 @@ pub(crate) struct Tally {
     pub(crate) cancelled: usize,
     /// Attempts that ended with an error, because the store could not be asked.
     pub(crate) errors: usize,
-    /// Those that a store which cannot be asked does not explain.
+    /// The errors that an unavailable store does not explain.
     pub(crate) odd: Vec<String>,
     /// Losses of which the holders were notified.
     pub(crate) lost: usize,
-    /// Grants of a mutex that began before the one before was released, if deadlines are ignored.
+    /// Grants of a mutex that began before the previous one was released, if deadlines are ignored.
     pub(crate) overlaps: usize,
-    /// Requests to the guarded resource that came with a stale token.
+    /// Requests to the guarded resource with a stale token.
     pub(crate) stale: usize,
-    /// How often a process was starved although nothing had stopped it.
+    /// The number of times that a process was starved although nothing had stopped it.
     pub(crate) stalls: usize,
     /// Faults by their name.
     pub(crate) faults: BTreeMap<String, usize>,
-    /// Acknowledged appends that are missing in the end.
+    /// Acknowledged appends that are missing at the end.
     pub(crate) missing: BTreeMap<Register, usize>,
 }
 

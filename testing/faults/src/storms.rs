@@ -1,7 +1,7 @@
 //! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and
 //! again. Afterwards every lock must be free for that process and for others before a lease is
-//! over, nothing may be left in the store, and the memory must be given back. The times themselves
-//! are printed: how short they are depends on what else the machine does.
+//! over, nothing may be left in the store, and the memory must be freed. The times are only
+//! printed, because they depend on the machine's other work.
 
 use crate::client::opened;
 use crate::outages::stores::{Row, rows};
@@ -21,23 +21,23 @@ pub(crate) const CASES: &[Case] = cases![storms];
 
 /// The variable with a process's part.
 pub(crate) const PART: &str = "HOLDLINE_STORM_PART";
-/// Each with a lock of its own, so that none waits within the process.
+/// The number of tasks, each with a lock of its own, so that none waits within the process.
 const TASKS: usize = 64;
 const GIVE_UP: Duration = Duration::from_millis(1);
-/// Long, so that an attempt that stays behind is told from a machine that is busy: that attempt
-/// goes away after a lease. Giving up what a storm leaves takes less than a second on a quiet
-/// machine, and ten where forty other programs want its four processors.
+/// A long lease, to distinguish an attempt left behind, which goes away after a lease, from a busy
+/// machine. Giving up what a storm leaves takes less than a second on a quiet machine, and ten on
+/// one where forty other programs compete for four processors.
 const LEASE: Duration = Duration::from_secs(90);
-/// Within which all must be free again, and nothing be left.
+/// The time within which all locks must be free again and nothing be left.
 const BOUND: Duration = Duration::from_secs(60);
-/// The memory that the process may have gained, in MB.
+/// The allowed growth of the process's memory, in MB.
 const MORE: u64 = 64;
-/// The number of stores at once.
+/// The number of stores tested at the same time.
 const AT_ONCE: usize = 2;
-/// Longer than anything takes that has an end.
+/// A time longer than anything that ends.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// All that the process has to know.
+/// The parameters of the process.
 #[derive(Serialize, Deserialize)]
 struct Part {
     url: String,
@@ -51,11 +51,11 @@ struct Outcome {
     given_up: usize,
     granted: usize,
     failed: usize,
-    /// Until the last name was locked by the same process; none if that was in vain.
+    /// The time until the same process had locked the last name; `None` if it failed.
     free_ms: Option<u64>,
-    /// Until the library said that everything is given up; none if it did not.
+    /// The time until the library reported that everything is given up; `None` if it did not.
     settled_ms: Option<u64>,
-    /// The memory in MB: before, right after the storm, and in the end.
+    /// The memory in MB: before the storm, right after it, and at the end.
     memory: [u64; 3],
     error: Option<String>,
 }
@@ -64,15 +64,15 @@ fn name(at: usize) -> String {
     format!("storm-{at}")
 }
 
-/// A lock with the long lease; in ZooKeeper what stays behind lasts as long as its living client,
-/// so that any lease will do.
+/// A lock with the long lease. In ZooKeeper an entry left behind lasts as long as its client, so
+/// any lease will do.
 fn mutex(client: &Client, at: usize) -> Mutex {
     let most = client.capabilities().lease_max;
     Mutex::new(client, name(at)).lease(LEASE.min(most))
 }
 
-/// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, a few beside each other: a
-/// storm takes all processors that it can get, and giving up what it leaves behind needs them, too.
+/// Runs the stores named in `HOLDLINE_STORM_STORES`, or one of each kind, a few in parallel: a
+/// storm takes all processors that it can get, and giving up what it leaves behind needs them too.
 fn storms() {
     let chosen = std::env::var("HOLDLINE_STORM_STORES").ok();
     let wanted = |row: &Row| match &chosen {
@@ -108,7 +108,7 @@ fn one(row: &Row) -> Vec<String> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     std::thread::sleep(Duration::from_secs(seconds) + Duration::from_millis(500));
     let mut wrong = Vec::new();
-    // The process still runs, so that all that it has in the store is kept alive.
+    // The process is still running, so that everything it has in the store is kept alive.
     let free = runtime.block_on(others(&url));
     if !ends(&mut child, LIMIT) {
         wrong.push("the process does not end".to_owned());
@@ -129,7 +129,7 @@ fn one(row: &Row) -> Vec<String> {
         outcome.memory
     );
     wrong.extend(outcome.error);
-    // Where the store is slow, the limit ends attempts that it has not answered: with an error.
+    // If the store is slow, the limit ends unanswered attempts with an error.
     if outcome.given_up + outcome.failed < TASKS {
         wrong.push("too few gave up to prove anything".to_owned());
     }
@@ -146,7 +146,7 @@ fn one(row: &Row) -> Vec<String> {
     wrong
 }
 
-/// How long another process waits until it had every lock; nothing is left after that.
+/// The time until another process has had every lock; nothing may be left after that.
 async fn others(url: &str) -> Result<Duration, String> {
     let client = opened(url).await;
     let began = Instant::now();
@@ -155,7 +155,7 @@ async fn others(url: &str) -> Result<Duration, String> {
     until_empty(&client).await.map(|()| free)
 }
 
-/// Whether a process ends by itself in this time. It has ended in any case.
+/// Whether a process ends by itself in this time. Otherwise it is killed.
 fn ends(child: &mut Child, time: Duration) -> bool {
     let until = Instant::now() + time;
     while child.try_wait().unwrap().is_none() && Instant::now() < until {
@@ -167,7 +167,7 @@ fn ends(child: &mut Child, time: Duration) -> bool {
     ended
 }
 
-/// Takes every lock once. A store that a busy machine keeps from answering is asked again.
+/// Takes every lock once. A store that a busy machine kept from answering is asked again.
 async fn all_free(client: &Client) -> Result<(), String> {
     let until = tokio::time::Instant::now() + BOUND;
     for at in 0..TASKS {
@@ -248,7 +248,7 @@ async fn weather(part: &Part) -> Outcome {
     }
     if timeout(BOUND, client.settle()).await.is_ok() {
         outcome.settled_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap());
-        // Its reports must be true; the other process's locks come and go.
+        // Its own report must be true; the other process's locks come and go.
         if let Err(what) = until_empty(&client).await {
             outcome.error = outcome.error.or(Some(format!("it said that all is given up: {what}")));
         }
@@ -261,7 +261,7 @@ async fn weather(part: &Part) -> Outcome {
     outcome
 }
 
-/// Gives up by a limit and by dropping the future in turn.
+/// Gives up by a limit and by dropping the future, in turn.
 async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
     let (mut given_up, mut granted, mut failed) = (0, 0, 0);
     let mutex = mutex(client, at);
@@ -282,7 +282,7 @@ async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usiz
                 failed += 1;
             }
         }
-        // If nothing had to wait, this task would never let another run.
+        // If nothing ever waited, this task would never let another run.
         tokio::task::yield_now().await;
     }
     (given_up, granted, failed)

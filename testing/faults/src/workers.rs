@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than any step here takes, to distinguish hanging from slowness.
+/// A time longer than any step here, to distinguish hanging from slowness.
 const LIMIT: Duration = Duration::from_secs(40);
-/// How often to look whether something has happened.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// One client process, killed when it is dropped.
@@ -42,7 +42,7 @@ impl Member {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Stops it, and returns when it stands still.
+    /// Stops it, and returns when it has stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
@@ -51,7 +51,7 @@ impl Member {
         assert!(soon(stands), "{} does not stop", self.name());
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -62,7 +62,7 @@ impl Member {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, under a new name.
+    /// Restarts it under a new name.
     pub(crate) fn replace(&mut self, serial: u64) {
         let first = self.name().split('.').next().unwrap();
         let process = format!("{first}.{serial}");
@@ -70,13 +70,13 @@ impl Member {
         *self = Member::start(Role { process, serial, seed, ..self.role.clone() });
     }
 
-    /// Asks it to end: it finishes its work, and begins nothing new.
+    /// Asks it to end: it finishes its work and begins nothing new.
     pub(crate) fn dismiss(&mut self) {
         self.input = None;
     }
 
-    /// Waits until it has ended by itself. False if it does not, though everybody's sections
-    /// together take no longer than `work`.
+    /// Waits until it has ended by itself. False if it does not, although all sections together
+    /// take no longer than `work`.
     pub(crate) fn ended(&mut self, work: Duration) -> bool {
         let ended = within(LIMIT + work, || self.child.try_wait().unwrap().is_some());
         assert!(!ended || self.child.wait().unwrap().success(), "{} failed", self.name());
@@ -84,12 +84,12 @@ impl Member {
     }
 }
 
-/// This program once more, in a role that this variable gives it, until its input ends.
+/// Starts this program once more, in the role that this variable assigns, until its input ends.
 pub(crate) fn process(variable: &str, role: &str) -> Child {
     start(&mut command(variable, role))
 }
 
-/// A process that ends with this one, also if it stands still just then.
+/// Starts a process that ends with this one, even if it is stopped then.
 fn start(command: &mut Command) -> Child {
     let child = command.spawn().unwrap();
     end_with_us(&child).unwrap();
@@ -102,7 +102,7 @@ fn command(variable: &str, role: &str) -> Command {
     command
 }
 
-/// Whether it is so before anything here that has an end has ended.
+/// Whether the condition becomes true within [`LIMIT`].
 pub(crate) fn soon(done: impl FnMut() -> bool) -> bool {
     within(LIMIT, done)
 }

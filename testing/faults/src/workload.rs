@@ -6,27 +6,26 @@ use serde::{Deserialize, Serialize};
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;
 
-/// How many permits the semaphore has.
+/// The number of permits of the semaphore.
 pub(crate) const PERMITS: u32 = 3;
 /// The weight of a writer: all of a read-write lock.
 pub(crate) const ALL: u32 = 1 << 30;
 
-/// How a client behaves.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Temper {
     /// Waits, tries, gives up and cancels, and stops its work when notified of a loss.
     Good,
-    /// As good, but only ever tries.
+    /// Good, but only tries.
     TryOnly,
-    /// Goes on with its work whatever it is told. It keeps no place while it waits: who was
-    /// admitted from a place may have it for as long as waiters may be silent, which is more than
-    /// a short lease.
+    /// Goes on with its work whatever it is told. It keeps no place while it waits: an admitted
+    /// place may last for as long as waiters may be silent, which is more than a short lease.
     Deaf,
-    /// As good, but its store sometimes says "admitted" to somebody who has to wait.
+    /// Good, but its store sometimes answers "admitted" to a waiter.
     Deceived,
 }
 
-/// A lock and how much of it.
+/// A kind of lock, and how much of it is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Mutex(u8),
@@ -35,7 +34,7 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// How to ask.
+/// The way to ask for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Wait,
@@ -45,7 +44,7 @@ pub(crate) enum Way {
     Cancel(Duration),
 }
 
-/// How long a section takes on average, and how long the lock is asked for.
+/// The average length of a section, and the time for which the lock is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) work: Duration,
@@ -63,7 +62,7 @@ pub(crate) struct Workload {
     pub(crate) rest: Duration,
 }
 
-/// The names of all locks of a run with their capacities.
+/// The names of all locks of a run, with their capacities.
 pub(crate) fn locks(run: &str, weights: bool) -> Vec<(String, u32)> {
     let mut locks = vec![(format!("{run}-m0"), 1), (format!("{run}-m1"), 1)];
     if weights {
@@ -89,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is alone inside, so that it may use the guarded resource.
+    /// Whether the holder is exclusive, so that it may use the guarded resource.
     pub(crate) fn alone(self) -> bool {
         matches!(self, Kind::Mutex(_) | Kind::Write)
     }
@@ -99,8 +98,8 @@ fn millis(dice: &mut Rng, range: RangeInclusive<u64>) -> Duration {
     Duration::from_millis(dice.u64(range))
 }
 
-/// The longest that a section takes: 60 times as long as usual, but no more than three leases,
-/// which is enough to be renewed.
+/// The longest section: 60 times as long as usual, but no more than three leases, which is enough
+/// for renewals.
 pub(crate) fn longest(work: Duration, lease: Duration) -> Duration {
     (work * 60).min(lease * 3).max(work * 2)
 }
@@ -132,7 +131,7 @@ impl Workload {
     }
 
     /// The same, but the second mutex is waited for or tried, and unlocked: then it is certain when
-    /// it was free. What was dropped may have been there for a lease.
+    /// it was free. A dropped one may have stayed for a lease.
     pub(crate) fn certain(self) -> Self {
         match (self.kind, self.way) {
             (Kind::Mutex(1), Way::Try) => Workload { drop: false, ..self },
@@ -170,17 +169,17 @@ impl Grip {
     }
 }
 
-/// The client that asks, and the lease that it asks for.
+/// The client that asks, and its lease.
 pub(crate) struct Asker<'a> {
     pub(crate) client: &'a Client,
     pub(crate) label: &'a str,
     pub(crate) lease: Duration,
-    /// Keep no place in the line of a mutex.
+    /// Whether to keep no place in the line of a mutex.
     pub(crate) unfair: bool,
 }
 
 impl Asker<'_> {
-    /// Asks for a lock, through the recipe that it belongs to.
+    /// Asks for a lock through its recipe.
     pub(crate) async fn take(&self, kind: Kind, name: &str, way: Way) -> Result<Option<Grip>> {
         macro_rules! made {
             ($recipe:expr) => {

@@ -27,7 +27,7 @@ pub(crate) enum Timer {
     Keep { turn: u64 },
     /// The end of the work under the lock.
     Done { attempt: u64 },
-    /// The caller cancels.
+    /// The moment when the caller cancels.
     Cancel { attempt: u64 },
     /// A time limit inside the quorum's client.
     Look,
@@ -70,7 +70,7 @@ pub(crate) struct Client {
     pub(crate) end: Option<StoreClient>,
     pub(crate) state: State,
     pub(crate) leaving: BTreeMap<TicketId, Leaving>,
-    /// The number of acquisitions still to begin after the faults have stopped.
+    /// The number of acquisitions yet to begin after the faults have stopped.
     pub(crate) attempts_left: u32,
     /// Whether a server has answered it.
     pub(crate) reached: bool,
@@ -248,7 +248,7 @@ impl World {
                 else {
                     return;
                 };
-                // Noted before it is asked: a quorum may have the answer at once.
+                // Noted before the request: a quorum may answer at once.
                 let call = self.fresh(client);
                 let time = (lease.length / 3).max(Duration::from_millis(250));
                 self.set_timer(client, now.after(time), Timer::Due { call });

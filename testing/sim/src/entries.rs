@@ -1,5 +1,5 @@
-//! A simulated server of sequential entries: sessions that expire, and news of changes, which are
-//! told in order, or with a gap that shows.
+//! A simulated server of sequential entries: sessions that expire, and news of changes, which
+//! arrive in order, or with a detectable gap.
 
 use crate::invariants::{Line as At, Lock, Spot};
 use crate::server::{Answer, Request, Seen};
@@ -24,7 +24,7 @@ pub(crate) struct Entries {
 struct Session {
     length: Duration,
     expires: Time,
-    /// The number of its last request: what comes after a later one is dropped.
+    /// The number of its last request; earlier requests that arrive later are dropped.
     last: u64,
 }
 
@@ -36,7 +36,7 @@ struct Entry {
     client: usize,
 }
 
-/// What changed, and in which line.
+/// The changes, with their lines.
 type Changes = Vec<(Lock, Change)>;
 
 fn seq(create: i64) -> Seq {
@@ -70,7 +70,7 @@ impl Entries {
         self.lines.get(&lock)?.first().map(|entry| entry.listed.id)
     }
 
-    /// Removes the entries that `goes` picks.
+    /// Removes the entries that `goes` selects.
     fn remove(&mut self, goes: impl Fn(&Lock, &Entry) -> bool) -> Changes {
         let mut changes = Vec::new();
         for (lock, line) in &mut self.lines {
@@ -83,14 +83,14 @@ impl Entries {
         changes
     }
 
-    /// Removes the entries of the sessions that are over.
+    /// Removes the entries of expired sessions.
     fn expire(&mut self, now: Time) -> Changes {
         self.sessions.retain(|_, session| session.expires > now);
         let living: Vec<u64> = self.sessions.keys().copied().collect();
         self.remove(|_, entry| !living.contains(&entry.session))
     }
 
-    /// Carries out a request. `None` if it came after a later one.
+    /// Carries out a request; `None` if it arrived after a later one.
     fn act(&mut self, now: Time, lock: Lock, client: usize, request: Request) -> Acted {
         let mut changes = self.expire(now);
         let answer = match request {
@@ -177,7 +177,7 @@ impl Entries {
 type Acted = (Option<Answer>, Changes);
 
 impl World {
-    /// Carries out one request, tells those who watch of what changed, and reports it.
+    /// Carries out one request, notifies the watchers of the changes, and reports them.
     pub(crate) fn operate_entries(
         &mut self,
         (lock, server): At,

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) enum Fault {
     /// Choose a fault, inject it, and schedule the next choice.
     Next,
-    /// An operator removes by force the holder that was seen earlier.
+    /// An operator removes by force the holder seen earlier.
     Break { line: Line, id: TicketId },
     /// The end of all faults.
     Calm,
@@ -99,8 +99,8 @@ impl World {
         let server = self.bad_server();
         self.stats.wipes += 1;
         self.note(format_args!("server {server} restarts WITHOUT its data"));
-        // A quorum's node stays down until the clocks of all nodes have passed the tokens that it
-        // had assigned.
+        // A quorum's node stays down until all nodes' clocks have passed the tokens that it had
+        // assigned.
         let least = if self.plan.class == Class::QuorumWipes { 100 } else { 1 };
         self.servers[server].down = self.soon(least, least + 300);
         let lines = std::mem::take(&mut self.servers[server].lines);
@@ -128,8 +128,8 @@ impl World {
         self.note(format_args!("server {server}'s clock jumps {way} by {by:?}"));
     }
 
-    /// Schedules an operator who reads the holder, and breaks its lock a little later. By then the
-    /// holder may be another one, which must not be evicted.
+    /// Schedules an operator who reads the holder, and breaks its lock a little later. By then
+    /// there may be another holder, which must not be evicted.
     fn plan_break(&mut self) {
         let lines = self.lines();
         let line = lines[self.rng.below(lines.len() as u64) as usize];

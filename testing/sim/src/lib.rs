@@ -2,8 +2,8 @@
 //!
 //! The simulation runs the kernel itself: every server is a [`holdline_kernel::Line`] per name,
 //! every client runs real [`holdline_kernel::Acquisition`]s and [`holdline_kernel::LeaseTimer`]s,
-//! driven as the library's driver and renewer drive them. Between them is a network that delays,
-//! loses, duplicates and reorders; each machine has a clock of its own; and the invariants are
+//! driven as by the library's driver and renewer. Between them is a network that delays, loses,
+//! duplicates and reorders messages; each machine has a clock of its own; and the invariants are
 //! checked in true time, which no machine can read.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!   faults.rs            --+         |             +-- clock.rs
 //!   library.rs (quorum,  --+         v facts
 //!     engine of entries)
-//!                     invariants/*.rs: one rule each, with books of its own
+//!                     invariants/*.rs: one rule each, with a state of its own
 //! ```
 
 mod client;
@@ -56,7 +56,7 @@ pub struct Config {
 /// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant's name: that of its file in `invariants/`.
+    /// The invariant's name, as of its file in `invariants/`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,

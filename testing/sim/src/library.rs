@@ -1,9 +1,9 @@
-//! A simulated client of the library's own code: a quorum over nodes that are simulated servers, or
-//! the engine for ephemeral entries over one server of them.
+//! A simulated client that runs the library's own code: a quorum whose nodes are simulated servers,
+//! or the engine for ephemeral entries with one simulated server.
 //!
-//! A request becomes a message, its reply is put into the outbox when it arrives, and the
-//! futures are polled whenever a reply arrived or a time limit has passed, by the client's clock.
-//! Anything may happen between two polls: a future may also never be polled again.
+//! A request becomes a message, its reply is put into the outbox when it arrives, and the futures
+//! are polled whenever a reply has arrived or a time limit has passed by the client's clock.
+//! Anything may happen between two polls; a future may even never be polled again.
 
 use crate::client::Timer;
 use crate::invariants::{Fact, Lock};
@@ -30,7 +30,7 @@ type Call = Pin<Box<dyn Future<Output = Answer>>>;
 /// A simulated client of the library's own code.
 pub(crate) struct StoreClient {
     store: Arc<dyn Store>,
-    /// The same, if it is the engine's; its tasks; and the number of the last news of each line.
+    /// The same, if it is the engine; its tasks; and the number of each line's last news.
     entries: Option<Entries>,
     tasks: Vec<Task>,
     heard: BTreeMap<Lock, u64>,
@@ -40,11 +40,11 @@ pub(crate) struct StoreClient {
     notice: Option<(TicketId, Task)>,
     /// The held tickets that may be lost.
     hints: Arc<Mutex<Vec<TicketId>>>,
-    /// When its time limits are checked next.
+    /// The time of the next check of its time limits.
     look: Time,
 }
 
-/// What a poll brought.
+/// The results of a poll.
 struct Polled {
     done: Vec<(u64, Answer)>,
     noticed: Option<TicketId>,
@@ -53,7 +53,7 @@ struct Polled {
     wake: Time,
 }
 
-/// Notes that something is to be polled again.
+/// A waker that records that something must be polled again.
 #[derive(Debug, Default)]
 struct Again(AtomicBool);
 
@@ -216,7 +216,7 @@ fn line_of(lock: Lock) -> Name {
 }
 
 impl StoreClient {
-    /// A client of a quorum of so many nodes.
+    /// A client of a quorum of this many nodes.
     pub(crate) fn of_quorum(nodes: usize) -> Self {
         let outbox = Arc::new(Outbox::default());
         let node = |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<_>;
@@ -224,7 +224,7 @@ impl StoreClient {
         StoreClient::new(Arc::new(quorum), None, outbox)
     }
 
-    /// A client that decides by itself who is admitted.
+    /// A client that itself decides which entries are admitted.
     pub(crate) fn of_entries() -> Self {
         let outbox = Arc::new(Outbox::default());
         let entries = Entries::new(Arc::new(Node { server: 0, outbox: Arc::clone(&outbox) }));
@@ -250,7 +250,7 @@ impl StoreClient {
         }
     }
 
-    /// Begins a call of the store, as the driver, the renewer or an operator makes it.
+    /// Begins a call to the store, as the driver, the renewer or an operator makes it.
     fn begin(&self, lock: Lock, request: Request) -> Call {
         let (store, line) = (Arc::clone(&self.store), line_of(lock));
         Box::pin(async move {
@@ -268,7 +268,7 @@ impl StoreClient {
         })
     }
 
-    /// Polls all that is under way, until nothing is to be polled again at this time.
+    /// Polls all calls under way, until nothing must be polled again at this time.
     fn poll(&mut self, now: Time) -> Polled {
         let again = Arc::<Again>::default();
         let waker = Waker::from(Arc::clone(&again));
@@ -293,7 +293,7 @@ impl StoreClient {
                     self.notice = None;
                 }
                 let new = self.entries.as_ref().map_or_else(Vec::new, Entries::tasks);
-                // A quorum's calls wait for nothing but answers and time.
+                // A quorum's calls wait only for answers and time.
                 let woken = again.0.swap(false, Ordering::Relaxed) && self.entries.is_some();
                 let is_quiet = new.is_empty() && !woken;
                 self.tasks.extend(new);
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Takes in a server's reply.
+    /// Handles a server's reply.
     pub(crate) fn delivered(&mut self, client: usize, call: u64, answer: Answer) {
         let Some(end) = &mut self.clients[client].end else {
             return self.replied(client, call, &answer);
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// Takes in the news of a change in a line. What is missing shows by the number.
+    /// Handles the news of a change in a line. The number reveals missing news.
     pub(crate) fn hear(&mut self, client: usize, lock: Lock, number: u64, change: Change) {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
@@ -373,7 +373,7 @@ impl World {
         self.look(client);
     }
 
-    /// Polls what a client has under way in the library.
+    /// Polls a client's calls in the library.
     pub(crate) fn look(&mut self, client: usize) {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
@@ -407,8 +407,8 @@ impl World {
         }
     }
 
-    /// Disowns a ticket of the quorum's own, which belongs to none of the client's acquisitions and
-    /// may be left behind.
+    /// Disowns a ticket of the quorum itself, which belongs to none of the client's acquisitions
+    /// and may be left behind.
     fn disown_stand_in(&mut self, client: usize, request: Request) {
         if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
             self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));

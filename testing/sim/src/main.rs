@@ -102,7 +102,7 @@ fn tell(config: Config, report: &Report, verbose: bool) {
 }
 
 /// The number of seeds that one invariant, or all, need to catch a bug. A bug may also break the
-/// kernel's arithmetic before an invariant sees anything.
+/// kernel's arithmetic before any invariant detects it.
 fn needed(options: &Options, bug: Bug, only: Option<&'static str>) -> String {
     for seed in options.from..options.from + options.seeds {
         let config = Config { seed, bug: Some(bug), only, ..options.config };

@@ -18,17 +18,17 @@ pub enum Class {
     /// guaranteed.
     Jumps,
     /// As `Faults`, with each lock kept by a quorum of three or five servers whose clocks are far
-    /// apart, and may be set back. All guarantees hold.
+    /// apart and may be set back. All guarantees hold.
     Quorum,
-    /// A quorum of servers that restart without their data, one or several at a time. They stay
-    /// down for longer than their clocks are apart. Exclusion is guaranteed as far as nodes keep
-    /// their data.
+    /// A quorum of servers that restart without their data, one or several at a time, after a
+    /// downtime longer than the difference of their clocks. Exclusion is guaranteed as far as nodes
+    /// keep their data.
     QuorumWipes,
     /// A quorum of servers whose clocks jump, forward or back, one or several at a time. Exclusion
     /// is guaranteed as far as nodes keep their promises.
     QuorumJumps,
-    /// As `Faults`, with clients that decide by themselves who is admitted: the library's engine
-    /// for ephemeral entries, over a server of sequential entries. All guarantees hold.
+    /// As `Faults`, with clients that decide admission themselves: the library's engine for
+    /// ephemeral entries, on a server of sequential entries. All guarantees hold.
     Entries,
 }
 
@@ -72,7 +72,7 @@ pub enum Bug {
     /// The server does not use its clock for tokens, so that they fall after the loss of the
     /// counter.
     CounterOnly,
-    /// A try overtakes waiters, if its weight fits.
+    /// A try overtakes waiters if its weight fits.
     TryOvertakes,
     /// The server never expires a place.
     NeverLapses,
@@ -215,7 +215,7 @@ impl Plan {
     pub(crate) fn lines(&self, lock: Lock) -> impl Iterator<Item = Line> + use<> {
         let one = self.locks[lock].server;
         let all = match self.class {
-            Class::Entries => 0..1, // a session is one server's
+            Class::Entries => 0..1, // a session is on one server
             class if class.is_quorum() => 0..self.servers.len(),
             _ => one..one + 1,
         };

@@ -1,4 +1,5 @@
-//! The simulated renewer, as the library's: it renews held locks, reports losses, and leaves.
+//! The simulated renewer, modelled on the library's: it renews held locks, reports losses, and
+//! leaves.
 
 use crate::client::{Acquiring, State, Timer};
 use crate::invariants::{Fact, Lock};
@@ -41,7 +42,7 @@ impl World {
         }
     }
 
-    /// A acquisition was granted: keep it.
+    /// Keeps the lock of a granted acquisition.
     pub(crate) fn hold(
         &mut self,
         client: usize,
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// Sometimes downgrades a writer to a reader, by its next renewal.
+    /// Sometimes downgrades a writer to a reader with its next renewal.
     fn maybe_lower(&mut self, client: usize) {
         let lower = self.rng.chance(200);
         let Some(&mut Holding { lock, ticket, .. }) = self.holding(client) else { return };
@@ -171,7 +172,7 @@ impl World {
         self.rest(client);
     }
 
-    /// Gives a place up, and retries until the server has confirmed it.
+    /// Gives up a place, and retries until the server has confirmed it.
     pub(crate) fn leave(&mut self, client: usize, lock: Lock, id: TicketId) {
         self.tell(&Fact::Disowned { id });
         self.send_leave(client, lock, id, 0);
@@ -193,10 +194,9 @@ impl World {
         }
     }
 
-    /// Takes in the reply to a leave. Returns whether it was one.
+    /// Handles the reply to a leave. Returns whether it was one.
     ///
-    /// One that failed is tried again where it would be missed: a quorum's other nodes have heard
-    /// of it.
+    /// A failed leave is retried only with entries; in a quorum, the other nodes have heard of it.
     pub(crate) fn left(&mut self, client: usize, call: u64, answer: &Answer) -> bool {
         let again = self.plan.class == Class::Entries && matches!(answer, Answer::Failed);
         let leaving = &mut self.clients[client].leaving;

@@ -1,5 +1,5 @@
-//! The random number generator: SplitMix64, which is small, good enough, and the same on every
-//! machine for ever, unlike a library's generator.
+//! The random number generator: SplitMix64, which is small, good enough, and, unlike a library's
+//! generator, the same on every machine forever.
 
 use std::time::Duration;
 

@@ -71,9 +71,9 @@ pub(crate) enum Answer {
     Left(bool),
     Evicted(Option<Seq>),
     Holder(Option<TicketId>),
-    /// A quorum, or the engine, could not decide.
+    /// The quorum or the engine could not decide.
     Failed,
-    /// To a request of the engine.
+    /// The answer to a request of the engine.
     Told(Told),
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Server {
     /// The end of its downtime.
     pub(crate) down: u64,
     pub(crate) lines: BTreeMap<Lock, (Head, MemoryPlaces<usize>)>,
-    /// Its entries, if clients decide who is admitted.
+    /// Its entries, if clients decide admission.
     pub(crate) entries: Entries,
 }
 
@@ -230,7 +230,7 @@ impl World {
         }
         for (client, id, seq) in woken {
             self.stats.notices += 1;
-            // A quorum asks each of its servers, whatever one of them answers.
+            // A quorum asks each of its servers, whatever the others answer.
             let evicted = matches!(request, Request::Evict(victim) if victim == id);
             let admitted = !evicted && !self.plan.class.is_quorum();
             self.post(client, server, Event::Noticed { client, id, seq, admitted });
@@ -266,7 +266,7 @@ impl World {
         self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.spots });
         for (spot, expires) in after.spots.iter().zip(&after.expires) {
             let (id, seq) = (spot.id, spot.seq);
-            // For waiting places too: one is kept as long when it is admitted meanwhile.
+            // Waiting places too: a place is kept as long if it is admitted meanwhile.
             self.tell(&Fact::Promised { line, id, seq, until: clock.when(*expires) });
             if !spot.admitted {
                 continue;

@@ -187,9 +187,8 @@ impl World {
     /// Ends all faults, and sets the bound for the acquisitions that wait.
     pub(crate) fn calm(&mut self) {
         let most = |of: &[Duration]| of.iter().copied().max().unwrap_or_default();
-        // The bound covers what may still be under way: a slow message, a lease or a wait lease
-        // that it renews, work that was begun, a clock that was set back; then a poll and a turn of
-        // each waiter.
+        // The bound covers everything still under way: a slow message, a lease or wait lease that
+        // it renews, work already begun, a clock set back; then a poll and a turn of each waiter.
         let under_way = SLOWEST + most(&LEASES).max(most(&WAIT_LEASES)) + LONGEST_WORK;
         let turns = Duration::from_millis(500) * self.clients.len() as u32;
         let bound = under_way + self.set_back + most(&WAIT_LEASES) / 3 + turns;

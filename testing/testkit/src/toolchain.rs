@@ -1,5 +1,5 @@
-//! Builds programs in other languages, in the versions that their lock files pin: where nothing has
-//! changed since, nothing is done.
+//! Builds of programs in other languages, with the versions pinned by their lock files. If nothing
+//! has changed since, nothing is built.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// A language that programs beside ours are written in.
+/// The language of a peer program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "their names say it")]
 pub enum Language {
@@ -19,29 +19,29 @@ pub enum Language {
     Ruby,
 }
 
-/// The most that one step of a build may take: it may have to fetch packages.
+/// The time limit of a build step, which may have to fetch packages.
 const STEP: Duration = Duration::from_secs(600);
 
-/// Why there is no program: a tool or a package is missing.
+/// The reason why there is no program: a tool or a package is missing.
 type Missing = String;
 
 impl Language {
-    /// Its folder among sources, and among what is built.
+    /// The name of its folders, of sources and of built programs.
     pub fn folder(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Builds the program `name` in `folder` from all files of these folders, and leaves a note of
-    /// what it was built from. What it is called: `name` in Go, the class `Name` in Java,
-    /// `name.mjs`, `name.php`, `name.py`, `name.rb`.
+    /// Builds the program `name` in `folder` from all files of these folders, and records its
+    /// inputs. The program is `name` in Go, the class `Name` in Java, or `name.mjs`, `name.php`,
+    /// `name.py`, `name.rb`.
     ///
     /// # Errors
     ///
-    /// What is missing.
+    /// The missing tool or package.
     ///
     /// # Panics
     ///
-    /// When the tools are there and the program does not build.
+    /// If the tools are there and the program does not build.
     pub fn build(self, name: &str, sources: &[&Path], folder: &Path) -> Result<(), Missing> {
         std::fs::create_dir_all(folder).expect("there is room");
         let _lock = one_at_a_time(&folder.with_extension("lock"));
@@ -80,7 +80,7 @@ impl Language {
         Ok(())
     }
 
-    /// Starts what was built in this folder. Java gets these options.
+    /// A command for the program built in this folder. Java gets these options.
     pub fn command(self, name: &str, folder: &Path, java: &[&str]) -> Command {
         match self {
             Language::Go => Command::new(folder.join(name)),
@@ -104,20 +104,20 @@ fn script(interpreter: &Path, folder: &Path, name: &str, ending: &str) -> Comman
     command
 }
 
-/// A class is called as the program, with a capital.
+/// The name of a program's class: capitalized.
 fn class(name: &str) -> String {
     let (first, rest) = name.split_at(1);
     first.to_uppercase() + rest
 }
 
-/// Whether Symfony's Lock component is here, which is Debian's, and its way to PostgreSQL.
+/// Checks for Debian's package of Symfony's Lock component, and its PostgreSQL driver.
 const SYMFONY_LOCK: &str = "require 'Symfony/Component/Lock/autoload.php'; echo PHP_VERSION; \
                             exit(extension_loaded('pdo_pgsql') ? 0 : 1);";
 
-/// The same of Rails' models.
+/// The same for Active Record of Rails.
 const ACTIVE_RECORD: &str = "puts ActiveRecord::VERSION::STRING";
 
-/// What the tools call themselves: with others, all is built again.
+/// The versions of the tools: a change rebuilds everything.
 fn version(language: Language, folder: &Path) -> Result<String, Missing> {
     let probes: &[&[&str]] = match language {
         Language::Go => &[&["go", "env", "GOVERSION"]],
@@ -138,8 +138,8 @@ fn version(language: Language, folder: &Path) -> Result<String, Missing> {
     Ok(all.trim().to_owned())
 }
 
-/// Gets the packages, in the versions and with the checksums that the lock files name. Without a
-/// network that can fail, and then the program is missing.
+/// Fetches the packages, with the versions and checksums of the lock files. Without a network this
+/// can fail; then the program is missing.
 fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), Missing> {
     let modfile = format!("-modfile={}", go_mod(version));
     let steps: &[&[&str]] = match language {
@@ -174,14 +174,14 @@ fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), Missing
     Ok(())
 }
 
-/// Whether programs in Go have the newest versions, and clients that have no older ones.
+/// Whether Go programs use the newest versions, and clients that have no older ones.
 pub fn newest_go() -> bool {
     let version = version(Language::Go, Path::new("."));
     version.is_ok_and(|version| go_mod(&version) == "newest.mod")
 }
 
-/// The newest versions need a new Go; with any older one, those that built with Go 1.19 are taken.
-/// `HOLDLINE_TEST_GO_MOD` chooses.
+/// The module file: the newest versions need a new Go; an older Go gets versions for Go 1.19.
+/// `HOLDLINE_TEST_GO_MOD` overrides the choice.
 fn go_mod(version: &str) -> &'static str {
     let minor = version.trim_start_matches("go1.").split(['.', 'r', 'b', ' ']).next();
     let new = minor.and_then(|minor| minor.parse().ok()).is_some_and(|minor: u32| minor >= 26);
@@ -234,7 +234,7 @@ fn words(output: &Output) -> String {
     String::from_utf8_lossy(&all).trim().to_owned()
 }
 
-/// Held while a program is built: two runs may want the same one.
+/// A lock held while a program is built: two runs may need the same one.
 fn one_at_a_time(path: &Path) -> std::fs::File {
     let file = std::fs::File::create(path).expect("there is room");
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("it waits");

@@ -13,34 +13,33 @@ use std::path::Path;
 /// A set of servers with a name: a row of [`TOPOLOGIES`](crate::servers::TOPOLOGIES).
 #[derive(Debug)]
 pub struct Topology {
-    /// The name that the command line knows: `redis-single`, say.
+    /// The name on the command line, such as `redis-single`.
     pub name: &'static str,
     /// One line for `--help`.
     pub about: &'static str,
-    /// The environment variable that hands the URL to tests.
+    /// The environment variable that passes the URL to tests.
     pub env: &'static str,
     /// The offsets of its ports from the base. No two topologies share one.
     pub ports: Range<u16>,
-    /// What is started, on these ports: as many as there are offsets, in their order.
+    /// The deployment on these ports: as many as there are offsets, in their order.
     pub build: fn(&[u16]) -> Deployment,
 }
 
-/// What is said to servers that listen on these ports.
+/// The setup of servers that listen on these ports.
 pub type Setup = fn(&[u16]) -> Outcome<()>;
 
-/// What is started: nodes with their ports, and the URL by which they are reached.
+/// A deployment: nodes with their ports, and the URL of the store.
 #[derive(Clone, Debug)]
 pub struct Deployment {
     /// The store's URL.
     pub url: String,
     /// Nodes of one stage start together; the next stage starts when all of them are up.
     pub stages: Vec<Vec<Node>>,
-    /// What must be said to the nodes (their ports) before they serve, for instance that they form
-    /// a cluster.
+    /// The setup of the nodes (by their ports) before they serve, for instance as a cluster.
     pub setup: Option<Setup>,
-    /// What must answer, and how, before the whole is ready.
+    /// The ports that must answer, and their probes, before the deployment is ready.
     pub ready: Vec<(u16, Probe)>,
-    /// Of members that elect a leader: says whether the one on this port leads.
+    /// For members that elect a leader: whether the member on this port leads.
     pub leads: Option<fn(u16) -> bool>,
 }
 
@@ -50,25 +49,25 @@ impl Deployment {
         Self { url: url.into(), stages: vec![nodes], setup: None, ready: Vec::new(), leads: None }
     }
 
-    /// Starts more nodes, when those so far are up.
+    /// Adds nodes that start when the previous ones are up.
     pub fn then(mut self, nodes: Vec<Node>) -> Self {
         self.stages.push(nodes);
         self
     }
 
-    /// Calls this with the nodes' ports for clients when all of them are up.
+    /// Sets the setup, which gets the nodes' ports for clients when all of them are up.
     pub fn setup(mut self, setup: Setup) -> Self {
         self.setup = Some(setup);
         self
     }
 
-    /// Asks this question on these ports too before the whole is ready.
+    /// Adds a probe of these ports, which must succeed before the deployment is ready.
     pub fn ready(mut self, ports: &[u16], probe: Probe) -> Self {
         self.ready.extend(ports.iter().map(|port| (*port, probe)));
         self
     }
 
-    /// Says by this whether the member on a port leads.
+    /// Sets the check whether the member on a port leads.
     pub fn leads(mut self, leads: fn(u16) -> bool) -> Self {
         self.leads = Some(leads);
         self
@@ -87,12 +86,12 @@ impl Deployment {
         self.stages.iter().flatten()
     }
 
-    /// Starts all of it, with the data in this folder, and returns when it serves. `started` is
-    /// told of each process, which outlives this program.
+    /// Starts all nodes, with the data in this folder, and returns when they serve. `started` is
+    /// called with each process, which outlives this program.
     ///
     /// # Errors
     ///
-    /// A sentence; some of the processes may run then.
+    /// A sentence; some of the processes may be running then.
     pub fn start_for_others(
         self,
         folder: &Path,
@@ -134,31 +133,31 @@ impl Deployment {
 }
 
 impl Topology {
-    /// What is started, on ports above the base.
+    /// The deployment on ports above the base.
     pub fn deployment(&self, ports: Ports) -> Deployment {
         let ports: Vec<u16> = self.ports.clone().map(|offset| ports.at(offset)).collect();
         (self.build)(&ports)
     }
 
-    /// What is started, on free ports.
+    /// The deployment on free ports.
     pub fn on_free_ports(&self) -> Deployment {
         let ports: Vec<u16> = self.ports.clone().map(|_| free_port()).collect();
         (self.build)(&ports)
     }
 
-    /// All programs that it needs.
+    /// All programs that the topology needs.
     pub fn programs(&self) -> Vec<&'static Program> {
         let ports: Vec<u16> = self.ports.clone().collect();
         (self.build)(&ports).nodes().flat_map(Node::programs).collect()
     }
 
-    /// What is missing for it, if anything, and how to get it.
+    /// What the topology lacks, if anything, and how to get it.
     pub fn missing(&self) -> Option<String> {
         self.programs().into_iter().find_map(|program| program.find().err())
     }
 
-    /// Starts one for a test alone, on free ports; `None` if its program is missing, which is noted
-    /// by `missing()`.
+    /// Starts a private one for a test, on free ports; `None` if its program is missing, which is
+    /// noted by `missing()`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong, for programs that a test starts.
+//! Wrong wall clocks, for programs that a test starts.
 
 use crate::{Folder, Program};
 use std::io::Write;
@@ -8,11 +8,10 @@ use std::process::Command;
 /// A C compiler.
 pub(crate) const CC: Program = Program::new("cc", "gcc", "install any C compiler");
 
-/// The text of the library that moves a wall clock.
+/// The source of the library that shifts a wall clock.
 pub(crate) const SOURCE: &str = include_str!("wallshift.c");
 
-/// A library that is preloaded into programs, and moves their wall clocks. It is removed when this
-/// is dropped.
+/// A library that is preloaded into programs, and shifts their wall clocks. It is removed on drop.
 #[derive(Debug)]
 pub struct WallClock(Folder);
 
@@ -43,15 +42,15 @@ impl WallClock {
         self.0.path().join(name)
     }
 
-    /// The environment of programs whose wall clock is so many seconds ahead, or behind. Said again
-    /// of a clock of the same name, it moves that of programs that run.
+    /// The environment of programs whose wall clock is this many seconds ahead, or behind. Another
+    /// call for a clock of the same name shifts that of running programs.
     ///
     /// # Panics
     ///
     /// If there is no room for a small file.
     pub fn environment(&self, name: &str, seconds: i64) -> Vec<(String, String)> {
         let shift = self.path(name);
-        // Written in place: programs have mapped it.
+        // Written in place, because programs have mapped the file.
         let file = std::fs::File::options().write(true).create(true).truncate(false).open(&shift);
         let micros = (seconds * 1_000_000).to_ne_bytes();
         file.and_then(|mut file| file.write_all(&micros)).expect("there is room");

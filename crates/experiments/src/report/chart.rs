@@ -1,10 +1,10 @@
-//! The charts: each shows the rows of one load, or of one load with any number of clients.
+//! The charts. Each shows the rows of one load, or of one load with any number of clients.
 
 use super::svg::{Scale, Svg, WIDTH};
 use super::text::{number, time};
 use super::{Fairness, Row};
 
-/// A row with the number of its contestant, which chooses its colour.
+/// A row, and the number of its contestant, which determines its colour.
 pub(super) type Line<'a> = (usize, &'a Row);
 
 /// The frame of a chart with axes.
@@ -28,7 +28,7 @@ fn vertical(svg: &mut Svg, scale: Scale, show: impl Fn(f64) -> String) {
     }
 }
 
-/// How long waits are: from the half that is shortest to the longest.
+/// The distribution of waits, from the median to the longest.
 pub(super) fn distribution(lines: &[Line<'_>]) -> Option<String> {
     let curves: Vec<_> = lines
         .iter()
@@ -42,7 +42,7 @@ pub(super) fn distribution(lines: &[Line<'_>]) -> Option<String> {
     let all = curves.iter().flat_map(|(_, curve)| curve.iter().map(|(_, wait)| *wait));
     let y = Scale::decades(all, BOTTOM, TOP);
     vertical(&mut svg, y, time);
-    // The distance from 1 counts: each nine has the same width, and the longest wait a place.
+    // By the distance from 1: each nine has the same width, and the longest wait has a place.
     let x = |quantile: f64| {
         let nines = if quantile >= 1.0 { 3.5 } else { -(1.0 - quantile).log10() };
         LEFT + nines / 3.5 * (RIGHT - LEFT - 12.0)
@@ -114,12 +114,12 @@ pub(super) fn contenders(
 
 /// The height of one contestant in a chart of bars.
 const ROW: f64 = 52.0;
-/// Where locks a second end, and shares begin.
+/// The boundary between locks per second and shares.
 const MIDDLE: f64 = 196.0;
 /// The number of columns that show shares.
 const COLUMNS: usize = 40;
 
-/// Locks a second, and beside them who had them.
+/// Locks per second, and beside them each client's share.
 pub(super) fn fairness(lines: &[Line<'_>]) -> Option<String> {
     let lines: Vec<_> = lines.iter().filter(|line| !line.1.rounds.is_empty()).collect();
     if lines.is_empty() {
@@ -171,7 +171,7 @@ fn shares(svg: &mut Svg, row: &Row, line: Line<'_>, y: f64, height: f64) {
     svg.text(MIDDLE, y + height + 11.0, class, &words);
 }
 
-/// CPU time for a lock: of the clients, and of the servers.
+/// CPU time per lock, of the clients and of the servers.
 pub(super) fn cpu(lines: &[Line<'_>]) -> Option<String> {
     let both = |row: &Row| {
         let (client, server) =
@@ -199,7 +199,7 @@ pub(super) fn cpu(lines: &[Line<'_>]) -> Option<String> {
     Some(svg.element("CPU time for a lock"))
 }
 
-/// Locks a second in the course of a round.
+/// Locks per second in the course of a round.
 pub(super) fn series(lines: &[Line<'_>], seconds: f64) -> Option<String> {
     let all: Vec<_> = lines
         .iter()

@@ -31,7 +31,7 @@ pub struct Report {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Why a cell was not measured, or not to its end.
+/// The reason why a cell was not measured, or not completely.
 #[derive(Clone, Debug)]
 pub(crate) enum Status {
     NotRun(Error),
@@ -62,7 +62,7 @@ impl Status {
     }
 }
 
-/// The points of a distribution that are kept.
+/// The quantiles that are kept of a distribution.
 pub(crate) const QUANTILES: [f64; 12] =
     [0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
 
@@ -76,7 +76,7 @@ impl Row {
         format!("{}: {}", self.store, self.cell.mode.label())
     }
 
-    /// A figure's median, with the lowest and highest round.
+    /// A figure's median over all rounds, with the lowest and the highest.
     pub(crate) fn spread(&self, key: &str) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(|round| round.values.get(key).copied()))
     }
@@ -98,7 +98,7 @@ impl Row {
         QUANTILES.into_iter().map(point).collect()
     }
 
-    /// The shares of the round that was least fair: most first.
+    /// The shares in the least fair round, the largest first.
     pub(crate) fn shares(&self) -> &[u64] {
         let unfairness = |round: &&Round| {
             let most = round.shares.first().copied().unwrap_or(0) as f64;
@@ -107,14 +107,14 @@ impl Row {
         self.rounds.iter().max_by_key(unfairness).map_or(&[], |round| &round.shares)
     }
 
-    /// How fairly the locks were shared out.
+    /// How fairly the locks were distributed.
     pub(crate) fn fairness(&self) -> Fairness {
         let (most, least) = (self.median("share_most"), self.median("share_least"));
         let (Some(most), Some(least)) = (most, least) else { return Fairness::Unknown };
         Fairness::of(most, least, self.shares())
     }
 
-    /// For each slice of the round: locks a second, the mean of all rounds.
+    /// For each slice of the round: the mean locks per second of all rounds.
     pub(crate) fn series(&self) -> Vec<f64> {
         let slices = self.rounds.iter().map(|round| round.series.len()).min().unwrap_or(0);
         let mean = |at: usize| {
@@ -153,22 +153,22 @@ impl Row {
     }
 }
 
-/// How fairly locks were shared out among the clients.
+/// How fairly locks were distributed among the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fairness {
-    /// Too few locks for a judgement, or nobody to share with.
+    /// Too few locks to judge, or only one client.
     Unknown,
-    /// The client with most had at most half as many again as that with fewest.
+    /// The client with the most locks had at most 1.5 times as many as the one with the fewest.
     Even,
     Uneven,
-    /// A client had nothing, or another one ten times as much.
+    /// A client had no lock, or another had ten times as many.
     Starves,
 }
 
 impl Fairness {
     fn of(most: f64, least: f64, shares: &[u64]) -> Self {
         let (locks, clients) = (shares.iter().sum::<u64>(), shares.len() as u64);
-        // With few locks somebody has none by chance; another one does not have ten by chance.
+        // With few locks, a client may have none by chance; but no client has ten by chance.
         let few = locks < 4 * clients;
         let starves = if few { most >= 10.0 * least.max(1.0) } else { most > 10.0 * least };
         if clients < 2 {
@@ -184,7 +184,7 @@ impl Fairness {
         }
     }
 
-    /// Whether a report may recommend it.
+    /// Whether it is fair enough for a report to recommend.
     pub(crate) fn is_fair(self) -> bool {
         matches!(self, Fairness::Unknown | Fairness::Even)
     }
@@ -217,7 +217,7 @@ impl Report {
         self.machine.load_after = machine::load();
     }
 
-    /// Why a cell failed that should have been measured, if one did.
+    /// The reason why a cell failed that should have been measured, if any did.
     pub fn failure(&self) -> Option<Error> {
         self.rows.iter().find_map(|row| match &row.status {
             Some(Status::Failed(error) | Status::NotRun(error @ Error::Failed(_))) => {
@@ -253,13 +253,13 @@ impl Report {
         csv::write(self)
     }
 
-    /// A page with charts, which needs nothing else.
+    /// A self-contained page with charts.
     pub fn html(&self) -> String {
         page::write(self)
     }
 
-    /// The first load's chart of locks a second beside the shares, as an SVG that needs nothing
-    /// else; `None` if there are none.
+    /// The first load's chart of locks per second and shares, as a self-contained SVG; `None` if
+    /// there are no figures.
     pub fn svg(&self) -> Option<String> {
         picture::write(self)
     }
@@ -290,12 +290,12 @@ impl Report {
         format!("{} round{}", self.rounds, if self.rounds == 1 { "" } else { "s" })
     }
 
-    /// Whether others used the machine when the run began.
+    /// Whether the machine was busy when the run began.
     fn is_busy(&self) -> bool {
         self.machine.load_before.is_some_and(|load| load > self.machine.cores as f64 / 2.0)
     }
 
-    /// Whether clients waited for each other, so that there are waits and shares to speak of.
+    /// Whether clients waited for each other, so that waits and shares mean something.
     fn has_waits(&self) -> bool {
         self.rows.iter().any(|row| !row.cell.scenario.is_crash())
     }

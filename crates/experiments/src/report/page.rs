@@ -1,5 +1,5 @@
-//! The HTML page: what was found in words, then charts for each load, then all figures. It needs
-//! nothing else: styles and drawings are in it.
+//! The HTML page: the findings in words, then charts for each load, then all figures. It is
+//! self-contained, with its styles and drawings.
 
 use super::chart::{self, Line};
 use super::svg::escape;
@@ -8,7 +8,7 @@ use super::{Fairness, Report, Row, Status};
 use crate::figures::FIGURES;
 use std::fmt::Write;
 
-/// One chart and its words.
+/// One chart with its text.
 struct Figure {
     title: &'static str,
     drawing: Option<String>,
@@ -55,7 +55,7 @@ pub(super) fn lines<'a>(
     report.rows.iter().filter(|row| of(row)).filter_map(|row| Some((number(row)?, row))).collect()
 }
 
-/// Each once, in the order of the report.
+/// The distinct values, in the order of the report.
 fn distinct(report: &Report, of: impl Fn(&Row) -> String) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for row in &report.rows {
@@ -81,7 +81,7 @@ fn caption(html: &mut String, report: &Report) {
     html.push_str("</ul>\n");
 }
 
-/// What the figures say, load by load: what is fast without starving anybody, and what starves.
+/// The findings for each load: the fastest without starvation, and those that starve clients.
 fn found(html: &mut String, report: &Report) {
     html.push_str("<h2>In short</h2>\n<ul class=\"plain\">\n");
     for load in distinct(report, |row| row.cell.load()) {
@@ -274,7 +274,7 @@ fn loads(html: &mut String, report: &Report, contestants: &[String]) {
     }
 }
 
-/// Whether a round is long enough for its course to mean something.
+/// Whether a round is long enough for its course over time to be meaningful.
 fn is_long(report: &Report) -> bool {
     report.time.as_secs_f64() >= 10.0
 }

@@ -1,5 +1,5 @@
-//! One chart as a file of its own, for a page that shows pictures and no HTML: locks a second, and
-//! beside them who had them, so that what starves is not taken for what is fast.
+//! One chart as a separate file, for pages that show pictures but no HTML: locks per second with
+//! each client's share, so that a store that starves clients is not taken for a fast one.
 
 use super::svg::{WIDTH, escape};
 use super::{Report, chart, page};
@@ -9,13 +9,13 @@ use std::fmt::Write;
 const LINE: f64 = 12.0;
 const FITS: usize = 66;
 
-/// The chart of the first load; nothing if no row of it has locks a second.
+/// The chart of the first load; `None` if none of its rows has locks per second.
 pub(super) fn write(report: &Report) -> Option<String> {
     let load = report.rows.first()?.cell.load();
     let contestants = page::contestants(report);
     let lines = page::lines(report, &contestants, |row| row.cell.load() == load);
     let drawing = chart::fairness(&lines)?;
-    // The drawing is put into one that has room for the caption.
+    // The drawing is embedded in a larger one with room for the caption.
     let (head, body) = drawing.split_once('>')?;
     let height: f64 = head.split("viewBox='0 0 360 ").nth(1)?.split('\'').next()?.parse().ok()?;
     let caption = format!(
@@ -44,7 +44,7 @@ pub(super) fn write(report: &Report) -> Option<String> {
     Some(svg)
 }
 
-/// Words in lines.
+/// A text wrapped into lines.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,5 +1,5 @@
-//! Drawing: scales, axes, lines and bars as SVG, 360 units wide, so that text can be read on a
-//! phone and does not grow too large on a desk.
+//! SVG drawings: scales, axes, lines and bars, 360 units wide, so that text is readable on a phone
+//! and not too large on a desktop.
 
 use std::fmt::Write;
 
@@ -13,13 +13,13 @@ pub(super) struct Svg {
     height: f64,
 }
 
-/// The scale of an axis: where a value is drawn.
+/// The scale of an axis: it maps values to positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     /// The values at the two ends, as logarithms if `log`.
     from: f64,
     to: f64,
-    /// The positions at which these are drawn.
+    /// The positions of the two ends.
     start: f64,
     end: f64,
     log: bool,
@@ -55,7 +55,7 @@ impl Scale {
         self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
     }
 
-    /// The powers of ten, of a scale of decades.
+    /// The powers of ten on a scale of decades.
     pub(super) fn powers(self) -> Vec<f64> {
         let (from, to) = (self.from as i32, self.to as i32);
         let step = ((to - from) / 6 + 1) as usize;
@@ -97,7 +97,7 @@ impl Svg {
         );
     }
 
-    /// The lowest and the highest round, beside the median.
+    /// A whisker from the lowest to the highest round.
     pub(super) fn whisker(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         self.line((x1, y1), (x2, y2), "whisker");
     }

@@ -81,7 +81,7 @@ fn block(text: &mut String, rows: &[&Row]) {
     }
     let last = lines[0].len();
     let width = |column: usize| {
-        // A reason is as long as it is.
+        // Rows with a reason instead of figures widen no column.
         let full = lines.iter().filter(|line| line.len() == last || column == 0);
         full.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };

@@ -2,7 +2,7 @@
 
 use crate::figures::Unit;
 
-/// A number with three digits that count, and its unit.
+/// A number with three significant digits, and its unit.
 pub(crate) fn show(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Seconds => time(value),
@@ -24,7 +24,7 @@ pub(crate) fn time(seconds: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// A number with thousands set apart.
+/// A number with separated thousands.
 pub(crate) fn number(value: f64) -> String {
     if value < 1000.0 {
         return digits(value);

@@ -1,5 +1,5 @@
-//! The background runtime of a kind of store, whose sessions or connections must go on while the
-//! program is busy; and work that goes on when its callers have given up, or are not polled.
+//! The background runtime of a kind of store, for sessions and connections that must go on while
+//! the program is busy; and work that goes on when its callers give up or are not polled.
 
 use crate::error::Result;
 use crate::thread;
@@ -27,8 +27,8 @@ impl Background {
         Background { kind, handle: OnceLock::new() }
     }
 
-    /// Starts the runtime, unless it runs. A store calls this when it is opened, so that opening
-    /// reports the error.
+    /// Starts the runtime unless it is running. A store calls this when it is opened, so that
+    /// opening reports the error.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Background {
     }
 }
 
-/// Work that goes on in the background when this is dropped.
+/// A future whose work goes on in the background when it is dropped.
 #[cfg(feature = "postgres")]
 pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static> {
     work: Option<Pin<Box<F>>>,
@@ -85,9 +85,9 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
     }
 }
 
-/// Work that several callers want done, and that is under way once: a task, of which each caller
-/// awaits the outcome. A caller that drops its future, or keeps it and does not poll it, as in a
-/// `select!` whose other branch goes on, holds up nobody.
+/// Work shared by several callers: a single task runs it, and every caller awaits its outcome. A
+/// caller that drops its future, or keeps it without polling it, as in a `select!` whose other
+/// branch goes on, delays nobody.
 #[cfg(feature = "postgres")]
 pub(crate) struct Joint<T>(Mutex<Option<watch::Receiver<Option<T>>>>);
 
@@ -97,7 +97,7 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
         Joint(Mutex::new(None))
     }
 
-    /// Waits for the work that is under way, or begins it. `None` if it panicked.
+    /// Awaits the work under way, or starts it. `None` if it panicked.
     pub(crate) async fn done<F>(
         &self,
         runtime: &'static Background,
@@ -108,7 +108,7 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
     {
         let mut outcome = {
             let mut last = self.0.lock();
-            // It has no outcome yet, and its task is there.
+            // It has no outcome yet, and its task still exists.
             let under_way = last.take_if(|it| it.borrow().is_none() && it.has_changed().is_ok());
             let outcome = under_way.unwrap_or_else(|| {
                 let (tell, outcome) = watch::channel(None);

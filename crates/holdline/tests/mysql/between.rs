@@ -1,4 +1,4 @@
-//! What is between a client and its lock: proxies that mix connections, and TLS.
+//! Proxies that mix connections, and TLS.
 
 use crate::server::{Database, count, private};
 use holdline::{ErrorKind, Mutex, open};
@@ -14,8 +14,7 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A proxy that greets with a number of its own for a connection, as those that share connections
-/// do.
+/// A proxy that greets with a connection number of its own, like proxies that share connections.
 async fn proxy(server: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("it has one").port();
@@ -54,7 +53,7 @@ async fn a_proxy_that_shares_connections_is_refused() {
     let client = open(&url).await.expect("the table does not mind");
     let lock = Mutex::new(&client, "x");
     lock.lock().await.expect("works").unlock().await.expect("held");
-    // It is told nothing there: the statement that is ended could be another client's.
+    // It gets no notices there: the ended statement could be another client's.
     let mut conn = database.conn().await;
     let direct = open(&database.url("")).await.expect("opens");
     let guard = Mutex::new(&direct, "x").lock().await.expect("works");
@@ -67,7 +66,7 @@ async fn a_proxy_that_shares_connections_is_refused() {
     assert_eq!(count(&mut conn, "Com_kill").await, kills);
 }
 
-/// A server that wants TLS is used with its authority, by every scheme, and with no other.
+/// A server that requires TLS works with its own authority, with every scheme, and with no other.
 #[cfg(feature = "mysql-tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_wants_the_right_authority() {

@@ -1,4 +1,4 @@
-//! Whose clock it is, and when it is read.
+//! The server's clock, and when it is read.
 
 use crate::server::{Database, blocked, databases, private, ticket};
 use holdline::store::{Enter, Standing};
@@ -8,8 +8,8 @@ use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A statement that waited for the row gives a whole lease: the clock is read behind the wait, and
-/// not, as `NOW()` would, before it.
+/// A statement that waited for the row gives a whole lease: the clock is read after the wait, not
+/// before it, as `NOW()` would be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_was_blocked_gives_a_whole_lease() {
     for database in databases("blocked").await {
@@ -41,7 +41,7 @@ async fn a_renewal_that_was_blocked_gives_a_whole_lease() {
     }
 }
 
-/// A ticket that was barred when it left takes no place by a request that arrives later.
+/// A ticket that was barred when it left takes no place by a later request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_comes_late_takes_no_place() {
     for database in databases("barred").await {
@@ -65,7 +65,7 @@ async fn a_request_that_comes_late_takes_no_place() {
                     crate::server::first(&mut conn, &enter).await;
                 assert_eq!(answer.0, 2, "lost, and not admitted");
             }
-            // Others are not kept out.
+            // Other tickets are not barred.
             let guard = holdline::Mutex::new(&client, name).lock().await.expect("works");
             guard.unlock().await.expect("held");
         }
@@ -81,7 +81,7 @@ async fn a_clock_that_stands_still_is_refused() {
     assert!(error.to_string().contains("--sysdate-is-now"), "{error}");
 }
 
-/// The session's settings are the store's own, whatever the server's defaults are.
+/// The session's settings are the store's, whatever the server's defaults.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_defaults_of_a_server_do_not_matter() {
     let Some(server) = private("mysql-odd", &[]) else { return };

@@ -1,4 +1,4 @@
-//! Servers that take writes beside each other: Galera, and group replication.
+//! Clusters whose servers all take writes: Galera and group replication.
 
 use crate::server::Database;
 use holdline::{Backoff, ErrorKind, Mutex, open};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A node of a cluster gives no locks of its connections, which the other nodes do not know.
+/// A cluster node grants no connection locks, because the other nodes do not know of them.
 async fn connection_locks_are_refused(database: &Database) {
     for scheme in ["row", "named"] {
         let error = open(&database.url(&format!("&scheme={scheme}"))).await.expect_err("refused");
@@ -20,7 +20,7 @@ async fn connection_locks_are_refused(database: &Database) {
     }
 }
 
-/// The tables are replicated as any other.
+/// The lease tables are replicated like any other.
 async fn leases_are_locks(database: &Database) {
     let client = open(&database.url("")).await.expect("opens");
     let (one, two) = (Mutex::new(&client, "x"), Mutex::new(&client, "x"));
@@ -33,7 +33,7 @@ async fn leases_are_locks(database: &Database) {
     guard.unlock().await.expect("held");
 }
 
-/// `doctor` tells what kind of cluster it is, and what to do.
+/// `doctor` reports the kind of cluster, and what to do.
 #[cfg(feature = "doctor")]
 async fn doctor_tells(database: &Database, words: &str) {
     use holdline::doctor::Examination;
@@ -44,7 +44,7 @@ async fn doctor_tells(database: &Database, words: &str) {
     assert!(cluster.found.contains(words) && cluster.advice.is_some(), "{cluster:?}");
 }
 
-/// Waits until this is what the server answers.
+/// Waits until the server gives this answer.
 async fn says(url: &str, sql: &str, wanted: &str) {
     until(sql, async || {
         let opts = Opts::from_url(&format!("{url}?prefer_socket=false")).expect("good");
@@ -55,7 +55,7 @@ async fn says(url: &str, sql: &str, wanted: &str) {
     .await;
 }
 
-/// A node of a Galera cluster, which is its only one.
+/// A Galera cluster of one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn galera_is_refused_for_locks_of_connections() {
     const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
@@ -90,8 +90,8 @@ async fn galera_is_refused_for_locks_of_connections() {
     doctor_tells(&database, "Galera, 1 node").await;
 }
 
-/// Two members of a group take writes. Clients of both want one lock: of two that take it at once
-/// the group refuses one, and so nobody is inside beside anybody.
+/// Two members of a group take writes. Clients of both want one lock: if two take it at once, the
+/// group refuses one, so there are never two holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_of_a_group_know_of_one_anothers_leases() {
     const MEMBERS: &str = "SELECT 'online', CONVERT(COUNT(*), CHAR) \

@@ -1,5 +1,5 @@
-//! The schemes of both servers beside each other, and beside Redis. Not a test of right and wrong,
-//! so it runs only when asked for, as `speed`:
+//! Comparisons of both servers' schemes with each other and with Redis. Not a test of correctness,
+//! so it runs only on request, like `speed`:
 //! `cargo test --release --features mysql,redis --test mysql compare -- --ignored --nocapture`.
 
 use holdline_testkit::{Deployment, Folder, Node, Private, free_port, mysql, redis};

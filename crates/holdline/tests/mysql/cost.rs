@@ -1,4 +1,4 @@
-//! What the lease table costs its server, as the server counts it.
+//! The cost of the lease table to its server, by the server's own counters.
 
 use crate::server::{Database, count, first, private};
 use holdline::{Mutex, open};
@@ -7,7 +7,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
 
-/// G18: one request to lock and one to unlock. (The look at the counter is a request, too.)
+/// G18: one request to lock and one to unlock. (Reading the counter is a request too.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_costs_two_requests() {
     let Some(server) = private("mysql-cost", &[]) else { return };
@@ -28,8 +28,8 @@ async fn a_lock_costs_two_requests() {
     assert_eq!(count(&mut conn, "Com_call_procedure").await - before, 1);
 }
 
-/// A failed try writes nothing, and neither waits for the row nor locks it, so that it cannot delay
-/// the holder's renewal.
+/// A failed try writes nothing, and neither waits for the row nor locks it, so it cannot delay the
+/// holder's renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_writes_and_locks_nothing() {
     let Some(server) = private("mysql-tries", &["--log-bin", "--server-id=1"]) else { return };
@@ -40,7 +40,7 @@ async fn a_failed_try_writes_and_locks_nothing() {
     let guard = guard.lock().await.expect("works");
     let other = open(&database.url("")).await.expect("opens");
     let lock = Mutex::new(&other, "x");
-    // With the row locked by a stranger, a try that wanted it would not come back.
+    // The row is locked by another client, so a try that locked it would not return.
     conn.query_drop("START TRANSACTION").await.expect("works");
     let locked = "SELECT COUNT(*) FROM holdline_line WHERE name = 'x' FOR UPDATE";
     assert_eq!(first::<u64>(&mut conn, locked).await, 1);
@@ -58,8 +58,8 @@ async fn a_failed_try_writes_and_locks_nothing() {
     guard.unlock().await.expect("held");
 }
 
-/// A process has two connections at most, however many of its tasks wait: for calls, renewals among
-/// them, and for notices.
+/// A process has at most two connections, however many of its tasks wait: one for calls, including
+/// renewals, and one for notices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_share_two_connections() {
     let Some(server) = private("mysql-waiters", &[]) else { return };
@@ -81,7 +81,7 @@ async fn waiters_share_two_connections() {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()";
     let renewed = "SELECT expires > seq + 3000000 FROM holdline_line WHERE name = 'held'";
     until("it renews", async || first::<bool>(&mut conn, renewed).await).await;
-    // One of the holder's, two of the waiters', and this one.
+    // One for the holder, two for the waiters, and this one.
     assert!(first::<u64>(&mut conn, sql).await <= 4);
     guard.unlock().await.expect("held");
     for task in waiting {

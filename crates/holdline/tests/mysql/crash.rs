@@ -1,4 +1,4 @@
-//! What a crash of the server can take back, and what it cannot.
+//! What a server crash can undo, and what it cannot.
 
 use crate::server::{Database, ticket};
 use holdline::store::{Enter, Standing, Store, Ticket};
@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server that does not write what it commits to the disk, from when it is told so.
+/// A server that stops flushing commits to the disk on request.
 struct Lazy {
     server: Private,
     database: Database,
@@ -18,7 +18,7 @@ struct Lazy {
 
 impl Lazy {
     async fn start(name: &str) -> Option<Self> {
-        // In memory it would write its log without being told.
+        // In memory it would write its log anyway.
         let folder = Folder::on_disk(&format!("mysql-{name}")).expect("there is room");
         let server = Private::launch_in(folder, || {
             let port = free_port();
@@ -33,7 +33,7 @@ impl Lazy {
         Some(lazy)
     }
 
-    /// By this value of `innodb_flush_log_at_trx_commit`, and not every second either.
+    /// Sets `innodb_flush_log_at_trx_commit`, without a flush every second.
     async fn flush(&self, value: u8) {
         let sql = format!(
             "SET GLOBAL innodb_flush_log_at_timeout = 2700; \
@@ -73,8 +73,8 @@ fn waits(standing: &Standing) -> bool {
     matches!(standing, Standing::Waiting { .. })
 }
 
-/// A lock that the server forgets is given to the next, with a higher token, and the first is told
-/// that it lost it.
+/// A lock that the server forgets goes to the next client, with a higher token, and the first
+/// holder is told of the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_a_crash_forgets_is_fenced() {
     let Some(mut lazy) = Lazy::start("forgets").await else { return };
@@ -90,8 +90,8 @@ async fn a_lock_that_a_crash_forgets_is_fenced() {
     assert_eq!(lazy.enter(&first, Enter::Keep(seq)).await, Standing::Lost);
 }
 
-/// A release that the server forgets has to be made again, or the lease to end. Nobody holds beside
-/// anybody.
+/// A release that the server forgets must be repeated, or the lease must end. There are never two
+/// holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_a_crash_forgets_lets_nobody_in() {
     let Some(mut lazy) = Lazy::start("stays").await else { return };
@@ -108,7 +108,7 @@ async fn a_release_that_a_crash_forgets_lets_nobody_in() {
     );
 }
 
-/// What the system was told outlives the server, though not the machine.
+/// Data passed to the operating system survive a crash of the server, though not of the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_system_was_told_outlives_the_server() {
     let Some(mut lazy) = Lazy::start("told").await else { return };

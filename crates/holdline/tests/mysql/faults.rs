@@ -1,4 +1,4 @@
-//! Servers that are killed and started again, connections that are ended, and clients that collide.
+//! Killed and restarted servers, ended connections, and clients that collide.
 
 use crate::server::{Database, count, databases, private, ticket};
 use futures_util::future::join_all;
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that was killed comes back with its locks, and tokens go on rising. What the kill
-/// interrupted was done or not done; never do two hold.
+/// A killed server comes back with its locks, and tokens keep rising. Interrupted calls were
+/// carried out or not; there are never two holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_forgets_no_lock() {
     let Some(mut server) = private("mysql-killed", &[]) else { return };
@@ -45,7 +45,7 @@ async fn a_killed_server_forgets_no_lock() {
     next.unlock().await.expect("held");
 }
 
-/// Connections that the server ends while nobody looks are made again: no call fails.
+/// Idle connections that the server ends are made again: no call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_connections_are_made_again() {
     for database in databases("ended").await {
@@ -67,8 +67,8 @@ async fn ended_connections_are_made_again() {
     }
 }
 
-/// A server that is slow, and answers in time, counts no interrupted handshake of ours: too many of
-/// them in a row would lock this machine out.
+/// A slow server that answers in time counts no interrupted handshakes: too many in a row would
+/// make it block this machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_server_is_given_time() {
     let Some(server) = private("mysql-slow", &[]) else { return };
@@ -86,8 +86,8 @@ async fn a_slow_server_is_given_time() {
     assert_eq!(count(&mut conn, "Aborted_connects").await, before);
 }
 
-/// Many clients use many new names for the first time: none of them meets a deadlock that it is
-/// told of, and all tokens of a name differ.
+/// Many clients use many new names for the first time: none gets a deadlock error, and all tokens
+/// of a name differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_uses_do_not_collide() {
     for database in databases("first_uses").await {

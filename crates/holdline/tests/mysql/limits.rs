@@ -1,4 +1,4 @@
-//! Servers that refuse: deadlocks, locked rows, limits, no room, no connections, no writes.
+//! Refusals by servers: deadlocks, locked rows, limits, no room, no connections, no writes.
 
 use crate::server::{Database, blocked, databases, first, private, ticket};
 use holdline::store::Enter;
@@ -9,13 +9,13 @@ use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The error says this, and is worth another try.
+/// Checks that the error contains these words and can be retried.
 fn passing(error: &Error, words: &str) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(words), "{error}");
 }
 
-/// A call that the server undoes because of a deadlock is made again, and nobody hears of it.
+/// A call that the server undoes because of a deadlock is repeated, without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_resolved() {
     for database in databases("deadlock").await {
@@ -26,7 +26,7 @@ async fn a_deadlock_is_resolved() {
         for mine in [&one, &two] {
             store.enter(&line, mine, &note, Enter::Queue).await.expect("works");
         }
-        // A stranger that has written so much that the server ends the other transaction.
+        // Another client that has written so much that the server aborts the other transaction.
         let mut conn = database.conn().await;
         conn.query_drop("CREATE TABLE much (n INT PRIMARY KEY) ENGINE = InnoDB").await.expect("ok");
         conn.query_drop("START TRANSACTION").await.expect("works");
@@ -51,7 +51,7 @@ async fn a_deadlock_is_resolved() {
     }
 }
 
-/// A call interrupted by somebody's KILL QUERY is made again.
+/// A call interrupted by a KILL QUERY is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_call_is_made_again() {
     for database in databases("interrupted").await {
@@ -66,7 +66,7 @@ async fn an_interrupted_call_is_made_again() {
         let waits = "SELECT IFNULL(MAX(id), 0) FROM information_schema.processlist \
                      WHERE db = DATABASE() AND command IN ('Query', 'Execute') \
                      AND id <> CONNECTION_ID()";
-        // Each second it asks again, so a KILL may meet a connection that is idle.
+        // It asks again each second, so a KILL may hit an idle connection.
         let mut killed = 0;
         until("it waits again, on another connection", async || {
             let id: u64 = first(&mut observer, waits).await;
@@ -83,8 +83,8 @@ async fn an_interrupted_call_is_made_again() {
     }
 }
 
-/// A stranger that keeps the rows of some locks locked delays those who want these, and does not
-/// hold up the renewals of others, though they share a connection.
+/// Another client that keeps the rows of some locks locked delays only their waiters, and not the
+/// renewals of other locks, even on a shared connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_do_not_wait_for_locked_rows() {
     for database in databases("renewals").await {
@@ -112,7 +112,7 @@ async fn renewals_do_not_wait_for_locked_rows() {
     }
 }
 
-/// A user with few rights, and the URL with which it logs in.
+/// Creates a user with few rights, and returns the URL to log in as that user.
 async fn plain(database: &Database, conn: &mut Conn) -> String {
     drop(open(&database.url("")).await.expect("installs"));
     conn.query_drop(format!(
@@ -154,7 +154,7 @@ async fn a_server_without_connections_says_so() {
     let client = open(&url).await.expect("opens");
     let lock = Mutex::new(&client, "x");
     let guard = lock.lock().await.expect("works");
-    // The last one is kept for administrators.
+    // The last connection is reserved for administrators.
     let mut others = Vec::new();
     while let Ok(another) = Conn::new(mysql_async::Opts::clone(conn.opts())).await {
         others.push(another);
@@ -168,10 +168,10 @@ async fn a_server_without_connections_says_so() {
     until("there are some again", async || open(&url).await.is_ok()).await;
 }
 
-/// A server whose tablespace is full refuses, and goes on when there is room again.
+/// A server with a full tablespace refuses, and goes on when there is room again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_room_says_so() {
-    // Large enough that what is dropped makes more room than InnoDB keeps back for itself (6 MiB).
+    // Large enough that a drop frees more than InnoDB reserves for itself (6 MiB).
     let options = ["--innodb-data-file-path=ibdata1:12M;ibdata2:20M", "--innodb-file-per-table=0"];
     let Some(server) = private("mysql-room", &options) else { return };
     let database = Database::fresh(&server.url(), "room").await;
@@ -190,7 +190,7 @@ async fn a_server_without_room_says_so() {
     let mut refused = None;
     for n in 0..1000 {
         match Mutex::new(&client, format!("{n:0>200}")).try_lock().await {
-            // To give it up takes a little room, too; what fails is done in the background.
+            // A release needs a little room too; a failed one is retried in the background.
             Ok(guard) => drop(guard.expect("it is free").unlock().await),
             Err(error) => {
                 refused = Some(error);
@@ -201,8 +201,7 @@ async fn a_server_without_room_says_so() {
     passing(&refused.expect("a thousand rows do not fit"), "has no room left");
     conn.query_drop("ROLLBACK").await.expect("to undo needs no room");
     until("it can be dropped", async || conn.query_drop("DROP TABLE junk").await.is_ok()).await;
-    // The pages of what is dropped are free when it is purged, which the server does for those that
-    // commit, of whom there are none now.
+    // Dropped pages are free after a purge, which commits would trigger, but there are none now.
     conn.query_drop("SET GLOBAL innodb_max_purge_lag_wait = 0").await.expect("it waits for that");
     let lock = Mutex::new(&client, "another");
     until("there is room again", async || match lock.try_lock().await {

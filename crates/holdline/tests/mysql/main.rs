@@ -1,6 +1,6 @@
-//! The stores on MySQL and MariaDB: what the conformance suite does not know about. Most run on the
-//! servers of the environment, `HOLDLINE_TEST_MARIADB` and `HOLDLINE_TEST_MYSQL`; those that count
-//! or kill start a MariaDB of their own. What is missing is not run, and does not pass: see
+//! The stores on MySQL and MariaDB: tests beyond the conformance suite. Most run on the
+//! environment's servers, `HOLDLINE_TEST_MARIADB` and `HOLDLINE_TEST_MYSQL`; tests that count or
+//! kill start a MariaDB of their own. A test without its server is not run, and does not pass: see
 //! `holdline_testkit::missing`.
 #![cfg(feature = "mysql")]
 

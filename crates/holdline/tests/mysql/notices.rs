@@ -1,4 +1,4 @@
-//! How a process that waits for a lock of the lease table is told that it was admitted.
+//! Notices of admission to processes that wait for a lock of the lease table.
 
 use crate::server::{Database, count, databases, first};
 use holdline::{Client, Guard, Mutex, open};
@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// The connection that has this lock, `listener` or `process`, of the process that waits for x.
+/// The connection with this named lock, `listener` or `process`, of the process that waits for x.
 async fn owner(conn: &mut Conn, what: &str) -> Option<u64> {
     let sql = format!(
         "SELECT IS_USED_LOCK(CONCAT('holdline-{what}:', listener)) FROM holdline_place \
@@ -17,7 +17,7 @@ async fn owner(conn: &mut Conn, what: &str) -> Option<u64> {
     conn.query_first::<Option<u64>, _>(sql).await.expect("works").flatten()
 }
 
-/// Whether there is this connection, and its statement is like that.
+/// Whether this connection exists and runs a statement like this.
 async fn runs(conn: &mut Conn, id: u64, like: &str) -> bool {
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
@@ -26,7 +26,7 @@ async fn runs(conn: &mut Conn, id: u64, like: &str) -> bool {
     first::<u64>(conn, &sql).await == 1
 }
 
-/// Waits until the process that waits for lock x can be told, and returns its listener.
+/// Waits until the process that waits for lock x can be notified, and returns its listener.
 async fn listening(database: &Database) -> u64 {
     let mut found = None;
     until("its process listens", async || {
@@ -39,7 +39,7 @@ async fn listening(database: &Database) -> u64 {
     found.expect("it was found")
 }
 
-/// A task of another process, as it were, that waits for lock x.
+/// A task that waits for lock x, as if in another process.
 fn waiting(client: &Client) -> JoinHandle<Guard> {
     let lock = Mutex::new(client, "x").lease(Duration::from_secs(600));
     tokio::spawn(async move { lock.lock().await.expect("works") })
@@ -51,14 +51,14 @@ async fn end(database: &Database, id: u64) {
     until("it is gone", async || !runs(&mut database.conn().await, id, "%").await).await;
 }
 
-/// A release tells the process that is next, and no other. A process that is told looks ever less
-/// often, so after some looks the next is so far away that only the notice can have ended its wait.
+/// A release notifies the next process, and no other. A notified process looks ever less often, so
+/// after some looks the next is so far off that only the notice can have ended its wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_told_need_not_look() {
     const LOOKS: &str = "SELECT COUNT(*) FROM mysql.general_log \
         WHERE argument LIKE 'SELECT name, front, %'";
-    /// How many looks, how long they take at least, with pauses from 20 ms on that double, and the
-    /// least pause after them. A quarter less is possible.
+    /// The number of looks, their minimum duration, with doubling pauses from 20 ms on, and the
+    /// minimum pause after them. A quarter less is possible.
     const SIX: (u64, Duration, Duration) =
         (6, Duration::from_millis(1260 * 3 / 4), Duration::from_millis(800 * 3 / 4));
     for kind in [mysql::mariadb, mysql::mysql] {
@@ -87,7 +87,7 @@ async fn a_process_that_is_told_need_not_look() {
             assert_eq!(count(conn, "Com_kill").await - kills, 1, "one waited, and then none");
             looked > SIX.1 && granted < SIX.2 / 2
         };
-        // At first it has not been told before. A busy machine may be late.
+        // At first it has not been notified before. A busy machine may be late.
         let mut tries = 0;
         while !told(&mut conn).await {
             tries += 1;
@@ -96,7 +96,7 @@ async fn a_process_that_is_told_need_not_look() {
     }
 }
 
-/// A listener that was cut off delays a hand-over, and no more.
+/// A listener that is cut off only delays a handover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_notices_those_who_wait_look_by_themselves() {
     for database in databases("unheard").await {
@@ -110,7 +110,7 @@ async fn without_notices_those_who_wait_look_by_themselves() {
     }
 }
 
-/// What the listener waits for ends with a connection for calls: another one takes its part.
+/// The named lock that a listener waits for ends with a connection for calls: another takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_outlives_the_connection_that_it_waits_for() {
     for database in databases("outlives").await {
@@ -129,7 +129,7 @@ async fn a_listener_outlives_the_connection_that_it_waits_for() {
     }
 }
 
-/// A user may not end another's statements: then a release tells nobody, and does not fail.
+/// A user may not end another's statements: then a release sends no notice, but does not fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_of_different_users_look_by_themselves() {
     for database in databases("strangers").await {

@@ -1,4 +1,4 @@
-//! The rights that the guide names are enough for each scheme: to lock, wait, look and break.
+//! The rights in the guide are enough for each scheme: to lock, wait, look and break.
 
 use crate::server::databases;
 use holdline::schema;

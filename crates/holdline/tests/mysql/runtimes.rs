@@ -1,4 +1,4 @@
-//! A store that several runtimes use, as in a program that blocks on one future at a time.
+//! A store used by several runtimes, as in a program that blocks on one future at a time.
 
 use crate::server::databases;
 use holdline::{Client, LockInfo, Mutex, Result, open};
@@ -12,8 +12,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("the system gives a runtime")
 }
 
-/// A connection that was made in one runtime serves calls of another, though the first one does not
-/// run, or is not there any more.
+/// A connection made in one runtime serves calls of another, even if the first is not running or is
+/// gone.
 #[test]
 fn calls_do_not_depend_on_the_runtime_of_those_before() {
     let (first, second) = (runtime(), runtime());
@@ -33,7 +33,7 @@ fn calls_do_not_depend_on_the_runtime_of_those_before() {
     }
 }
 
-/// A call that was sent, and has no answer yet.
+/// A call that was sent but has no answer yet.
 async fn begun(client: &Client) -> Pin<Box<impl Future<Output = Result<LockInfo>>>> {
     loop {
         let mut call = Box::pin(client.inspect("x"));
@@ -44,8 +44,8 @@ async fn begun(client: &Client) -> Pin<Box<impl Future<Output = Result<LockInfo>
     }
 }
 
-/// Calls whose futures are kept and not polled, as in a `select!` whose other branch goes on, keep
-/// the connection from nobody: neither one that was sent, nor one whose turn is the next.
+/// Calls whose futures are kept without being polled, as in a `select!` whose other branch goes on,
+/// do not block the connection: neither a call that was sent, nor one whose turn is next.
 #[test]
 fn calls_that_are_not_polled_keep_nobody_waiting() {
     let runtime = runtime();
@@ -62,7 +62,7 @@ fn calls_that_are_not_polled_keep_nobody_waiting() {
     }
 }
 
-/// A program that stands still in the middle of a call does not lose what it holds.
+/// A program that stalls in the middle of a call does not lose its locks.
 #[test]
 fn renewals_go_on_while_a_call_stands_still() {
     let runtime = runtime();
@@ -74,7 +74,7 @@ fn renewals_go_on_while_a_call_stands_still() {
             let call = begun(&client).await;
             std::thread::sleep(lease + lease / 4);
             assert!(guard.is_valid(), "it was not renewed");
-            drop(call); // its time limit may be over
+            drop(call); // its time may be up
             guard.unlock().await.expect("held");
         });
     }

@@ -1,4 +1,4 @@
-//! The tables and procedures: never installed without being told to.
+//! The tables and procedures, which are never installed without a request.
 
 use crate::server::{Database, databases};
 use futures_util::future::join_all;
@@ -35,7 +35,7 @@ async fn it_can_be_installed_by_many_at_once_and_again() {
     }
 }
 
-/// The rights of the guide are enough: to install, and to use.
+/// The rights in the guide are enough, to install and to use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_rights_are_enough() {
     for database in databases("rights").await {
@@ -79,7 +79,7 @@ async fn another_version_is_refused() {
     }
 }
 
-/// A sweep removes what nobody uses, and tokens go on rising.
+/// A sweep removes unused locks, and tokens keep rising.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_removes_unused_locks_only() {
     for database in databases("sweep").await {

@@ -1,4 +1,4 @@
-//! Databases for one test each, on the servers of the environment; and a plain client to look in.
+//! Databases for one test each, on the environment's servers, and a plain client to inspect them.
 
 use holdline::store::{Ticket, TicketId};
 use holdline_testkit::{Deployment, Private, free_port, mysql};
@@ -6,7 +6,7 @@ use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts};
 use std::time::Duration;
 
-/// A database of its own on a server.
+/// A test's own database on a server.
 pub(crate) struct Database {
     server: String,
     name: String,
@@ -67,7 +67,7 @@ pub(crate) async fn first<T: FromRow + Send + 'static>(conn: &mut Conn, sql: &st
     conn.query_first(sql).await.expect("works").expect("a row")
 }
 
-/// A MariaDB of one test's own with these options, or a note that there is none to start.
+/// A private MariaDB with these options; `None`, with a note, if it is not installed.
 pub(crate) fn private(name: &str, options: &[&str]) -> Option<Private> {
     let port = free_port();
     let node = mysql::mariadb("mariadb", port).args(options.iter().copied());
@@ -88,8 +88,8 @@ pub(crate) fn ticket(lease: Duration) -> Ticket {
 }
 
 /// Whether a statement in this database waits for a row that another transaction has locked: one is
-/// under way, and one somewhere in the server waits. (`innodb_trx` is a copy that is made anew only
-/// when nobody has read it for 0.1 s.)
+/// under way here, and one somewhere in the server waits. (`innodb_trx` is a copy that is refreshed
+/// only after 0.1 s without reads.)
 pub(crate) async fn blocked(conn: &mut Conn) -> bool {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist
                WHERE db = DATABASE() AND command <> 'Sleep' AND id <> CONNECTION_ID()";

@@ -7,7 +7,7 @@ use holdline_testkit::{soon, until};
 use mysql_async::prelude::Queryable;
 use std::time::{Duration, Instant};
 
-/// The founding documents' row lock: SELECT ... FOR UPDATE on a row that is there before.
+/// The founding documents' row lock: SELECT ... FOR UPDATE on an existing row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_lock_is_a_row_that_a_transaction_has_locked() {
     for database in databases("row").await {
@@ -20,7 +20,7 @@ async fn a_row_lock_is_a_row_that_a_transaction_has_locked() {
         assert!(locked.contains("1205") || locked.contains("3572"), "{locked}");
         guard.unlock().await.expect("held");
         assert_eq!(first::<String>(&mut conn, sql).await, "x");
-        // And the other way round: another that locks the row keeps us out.
+        // Vice versa, another client that locks the row keeps the library out.
         conn.query_drop("START TRANSACTION").await.expect("works");
         conn.query_drop(sql).await.expect("it is free");
         assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_none());
@@ -36,7 +36,7 @@ async fn a_named_lock_is_the_servers_own() {
     for database in databases("named").await {
         let client = open(&database.url("&scheme=named")).await.expect("opens");
         let mut conn = database.conn().await;
-        // Long names are told apart, and so are those that differ by case or by a space.
+        // Long names are distinct, and so are names that differ by case or by a space.
         let names =
             ["x".repeat(512), "x".repeat(511), "case".into(), "CASE".into(), "case ".into()];
         let mut guards = Vec::new();
@@ -57,8 +57,8 @@ async fn a_named_lock_is_the_servers_own() {
     }
 }
 
-/// A row lock and a named lock of one name are two locks, whose holders do not take each other's
-/// record for their own.
+/// A row lock and a named lock of the same name are two locks, whose holders do not take each
+/// other's record for their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn row_and_named_are_two_locks() {
     for database in databases("both").await {
@@ -84,8 +84,8 @@ async fn row_and_named_are_two_locks() {
     }
 }
 
-/// Nothing is asked of the server between renewals: that a connection has ended is seen on its
-/// socket. And the server ends no connection that holds a lock, whatever its defaults are.
+/// There are no requests between renewals: the end of a connection is seen on its socket. And the
+/// server ends no connection that holds a lock, whatever its defaults.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_is_quiet_and_is_left_alone() {
     let Some(server) = private("mysql-quiet", &[]) else { return };
@@ -111,9 +111,8 @@ async fn a_held_lock_is_quiet_and_is_left_alone() {
     }
 }
 
-/// A failed try asks for the lock alone, and not for its record too. The statements of one message
-/// are counted one by one: with the lock goes `wait_timeout`; after the failure of a row the
-/// transaction is rolled back.
+/// A failed try asks only for the lock, not for its record. The statements of one message are
+/// counted one by one: the lock comes with `wait_timeout`, and a failed row lock with a rollback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_asks_for_the_lock_alone() {
     let Some(server) = private("mysql-try", &[]) else { return };
@@ -136,8 +135,8 @@ async fn a_failed_try_asks_for_the_lock_alone() {
     }
 }
 
-/// A connection that the server ends takes its lock with it: the holder is told, long before its
-/// lease is over, and the next has a higher token.
+/// A connection that the server ends takes its lock with it: the holder is told long before its
+/// lease is over, and the next holder has a higher token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_connection_is_a_loss() {
     for database in databases("ended_session").await {
@@ -159,8 +158,8 @@ async fn an_ended_connection_is_a_loss() {
     }
 }
 
-/// A record that was left behind ends no connection of a stranger, whatever number the server has
-/// given to that.
+/// A record left behind ends no other client's connection, whatever number the server has given
+/// that connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn force_ends_only_the_session_on_record() {
     for database in databases("strangers").await {
@@ -178,7 +177,7 @@ async fn force_ends_only_the_session_on_record() {
         let evicted = client.store().evict(&line, id, "why").await.expect("works");
         assert!(evicted.is_some(), "it was on record");
         stranger.ping().await.expect("it was left alone");
-        // The session that is on record is ended.
+        // The session on record is ended.
         conn.query_drop(&left_behind).await.expect("works");
         let named = format!("SELECT GET_LOCK('holdline-session:{session}', 0)");
         assert_eq!(first::<u8>(&mut stranger, &named).await, 1);
@@ -187,8 +186,8 @@ async fn force_ends_only_the_session_on_record() {
     }
 }
 
-/// A lock whose holder is not on record, so that others neither see nor break it, is freed by the
-/// server when its lease is over, as if its holder were frozen at that moment.
+/// A lock without a record, which others can neither see nor break, is freed by the server when its
+/// lease is over, as if its holder had frozen at that moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_recorded_ends_with_its_lease() {
     for database in databases("no_record").await {
@@ -213,7 +212,7 @@ async fn what_is_not_recorded_ends_with_its_lease() {
             .await;
             let began = Instant::now();
             until("the server ends it", async || first::<u64>(&mut conn, &ours).await == 0).await;
-            // The client itself would close it when the record has been awaited for a minute.
+            // The client itself would close it after waiting a minute for the record.
             assert!(began.elapsed() < Duration::from_secs(30), "{scheme}: {:?}", began.elapsed());
             table.query_drop("UNLOCK TABLES").await.expect("works");
             let guard = soon("the lock", locking).await.expect("no panic").expect("works");
@@ -222,7 +221,7 @@ async fn what_is_not_recorded_ends_with_its_lease() {
     }
 }
 
-/// Nobody shares them, so readers are refused and not taken for writers.
+/// These locks cannot be shared, so readers are refused and not treated as writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_are_refused() {
     for database in databases("readers").await {
@@ -234,8 +233,8 @@ async fn readers_are_refused() {
     }
 }
 
-/// A holder is recorded only if its session is still there: after a pause before that, another may
-/// be the holder on record.
+/// A holder is recorded only if its session still exists: after a pause before the record, another
+/// may be the holder on record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_session_is_not_recorded() {
     for database in databases("late_record").await {
@@ -267,7 +266,7 @@ async fn an_ended_session_is_not_recorded() {
                     "SELECT COUNT(*) FROM information_schema.processlist \
                                      WHERE id = {id}"
                 );
-                // It is not idle any more from when it is killed, but there until it has ended.
+                // Once killed, it is no longer idle, but exists until it has ended.
                 until("it has ended", async || first::<u64>(&mut conn, &there).await == 0).await;
             }
             table.query_drop("UNLOCK TABLES").await.expect("works");
@@ -280,7 +279,7 @@ async fn an_ended_session_is_not_recorded() {
     }
 }
 
-/// A server that does not answer says nothing about a lock, least of all that it was lost.
+/// A missing answer says nothing about a lock, least of all that it was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_without_an_answer_is_no_loss() {
     let Some(server) = private("mysql-unlock", &[]) else { return };
@@ -300,10 +299,10 @@ async fn an_unlock_without_an_answer_is_no_loss() {
     }
 }
 
-/// Rows that are locked when InnoDB splits their page keep nobody from making rows beside them.
+/// Rows locked during an InnoDB page split do not prevent inserts beside them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_locked_leave_the_gaps_between_them_free() {
-    // Some thirty of these fill a page.
+    // About thirty of these fill a page.
     let name = |number: usize| format!("{number:0>500}");
     for database in databases("gaps").await {
         let url = database.url("&scheme=row");

@@ -1,4 +1,4 @@
-//! ShedLock's table. With the library itself it is tested in `tests/peers`.
+//! ShedLock's table. `tests/peers` tests it with the ShedLock library itself.
 
 use crate::server::{Database, databases, first, private, ticket};
 use holdline::store::{Enter, Seq, Standing};
@@ -34,7 +34,7 @@ async fn the_table_is_not_made_silently_and_its_times_are_looked_at() {
     }
 }
 
-/// Sessions of several time zones do not agree about the times in such columns.
+/// Sessions in different time zones do not agree on the times in such columns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timestamps_are_refused_where_the_server_is_not_in_utc() {
     let options = ["--default-time-zone=+09:00"];
@@ -82,7 +82,7 @@ async fn rows_are_those_of_shedlock() {
     }
 }
 
-/// A lock that another has is only read: neither its row nor the table waits for the try.
+/// A lock held by another client is only read: the try waits neither for its row nor for the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_waits_for_nobody() {
     for database in databases("shedlock_try").await {
@@ -98,7 +98,7 @@ async fn a_failed_try_waits_for_nobody() {
     }
 }
 
-/// A repeated request is answered as the first; one that left is not brought back by a renewal,
+/// A repeated request gets the same answer; a ticket that left is not brought back by a renewal,
 /// even while its lock stays locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_may_be_repeated() {
@@ -126,7 +126,7 @@ async fn requests_may_be_repeated() {
     }
 }
 
-/// Nobody is inside beside anybody, by several clients.
+/// Among several clients, there are never two holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_holds_at_a_time() {
     for database in databases("shedlock_alone").await {

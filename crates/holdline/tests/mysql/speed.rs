@@ -1,5 +1,5 @@
-//! How fast the lease table is beside the bare idiom through the same client: ratios from one run
-//! on one server. Not a test of right and wrong, so it runs only when asked for:
+//! The speed of the lease table relative to the bare idiom through the same client: ratios from one
+//! run on one server. Not a test of correctness, so it runs only on request:
 //! `cargo test --release --features mysql --test mysql speed -- --ignored --nocapture`.
 
 use crate::server::{Database, databases};
@@ -10,7 +10,7 @@ use std::future::Future;
 use std::time::Instant;
 
 /// One bare lock and unlock: a synchronous update by primary key, until it finds the lock free, and
-/// the one that frees it.
+/// another that frees it.
 async fn bare(conn: &mut Conn, n: usize) {
     let lock = format!(
         "UPDATE bare SET owner = x'01', token = LAST_INSERT_ID(token + 1), expires = SYSDATE(6) + \
@@ -27,7 +27,7 @@ async fn bare(conn: &mut Conn, n: usize) {
     assert_eq!(conn.affected_rows(), 1);
 }
 
-/// Our own procedures, with nothing around them.
+/// The library's procedures alone.
 async fn procedures(conn: &mut Conn, n: usize) {
     let id = format!("x'{:032x}'", fastrand::u128(..));
     let note = "ab".repeat(60);
@@ -63,7 +63,7 @@ async fn rate<F: Future<Output = ()> + Send + 'static>(
     f64::from(each) * tasks as f64 / start.elapsed().as_secs_f64()
 }
 
-/// The median; not a number if there is none.
+/// The median; NaN if there is none.
 fn middle(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
@@ -103,7 +103,7 @@ async fn measure(database: &Database) {
             }
         };
         let line_work = async |n: usize| {
-            // A client each, as a process each would have.
+            // A separate client each, as in separate processes.
             let client = open(&database.url("")).await.expect("opens");
             let lock = Mutex::new(&client, format!("line{}", name(n)));
             lock.lock().await.expect("works").unlock().await.expect("held");

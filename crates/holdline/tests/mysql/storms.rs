@@ -1,4 +1,4 @@
-//! What acquisitions that are given up cost the server: the less the sooner they are.
+//! The cost to the server of acquisitions that are given up: the sooner, the less.
 
 use crate::server::{Database, blocked, count, databases, first, private, ticket};
 use futures_util::future::join_all;
@@ -13,8 +13,8 @@ use tokio::time::timeout;
 const MANY: usize = 64;
 const GIVE_UP: Duration = Duration::from_millis(1);
 
-/// A request that waits for a connection when it is given up is never sent, and one that was sent
-/// is answered: no ticket has to be barred.
+/// A request given up while it waits for a connection is never sent, and a sent one is answered: no
+/// ticket has to be barred.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_given_up_leave_nothing_to_write() {
     for database in databases("given_up").await {
@@ -27,7 +27,7 @@ async fn requests_that_are_given_up_leave_nothing_to_write() {
         let lines: Vec<_> = (0..MANY).map(|n| Name::new(n.to_string()).expect("good")).collect();
         let tickets: Vec<_> = lines.iter().map(|_| ticket(Duration::from_secs(60))).collect();
         let (store, note) = (client.store(), Arc::from("note"));
-        // The first is sent, and waits for its row; the others wait for its connection.
+        // The first is sent and waits for its row; the others wait for its connection.
         let mut conn = database.conn().await;
         let sent = store.enter(&lines[0], &tickets[0], &note, Enter::Queue);
         let waits = until("it waits for the row", async || blocked(&mut conn).await);
@@ -46,8 +46,8 @@ async fn requests_that_are_given_up_leave_nothing_to_write() {
     }
 }
 
-/// In a storm, locks of connections use no more of these than are kept, again and again, and of
-/// what is given up in time nothing is recorded.
+/// In a storm, connection locks reuse the connections that are kept, and nothing is recorded of
+/// attempts given up in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storms_use_few_connections() {
     let Some(server) = private("mysql-storm", &[]) else { return };
@@ -63,8 +63,8 @@ async fn storms_use_few_connections() {
         }
         soon("all is given up", client.settle()).await;
         let made = count(&mut conn, "Connections").await - before;
-        // Those that ask, those that are kept, and those of the few that got their lock in time:
-        // far from one for each name, which there would be if all that are given up asked.
+        // The connections that ask, that are kept, and that got their lock in time: far fewer than
+        // one for each name, as there would be if all attempts given up were made.
         assert!(made <= MANY as u64 / 2, "{scheme}: {made} connections were made");
         let rows: u64 = first(&mut conn, "SELECT COUNT(*) FROM holdline_session").await;
         println!("{scheme}: {made} connections, {rows} names");

@@ -1,4 +1,4 @@
-//! Calls that are sent together: they share a commit, and nothing else.
+//! Calls that are sent together share a commit, and nothing else.
 
 use crate::server::{Server, one, private};
 use holdline::{Client, Guard, Mutex, open};
@@ -6,14 +6,14 @@ use holdline_testkit::soon;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// So long that no renewal comes between.
+/// A lease so long that no renewal interferes.
 const LEASE: Duration = Duration::from_secs(600);
 
 async fn lock(client: Client, name: String) -> holdline::Result<Guard> {
     Mutex::new(&client, name).lease(LEASE).lock().await
 }
 
-/// Locks these names, each by a task of its own, at the same time.
+/// Locks these names at the same time, each in a task of its own.
 fn all(client: &Client, names: &[String]) -> JoinSet<holdline::Result<Guard>> {
     names.iter().map(|name| lock(client.clone(), name.clone())).collect()
 }
@@ -22,8 +22,8 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{prefix}{n}")).collect()
 }
 
-/// The transactions that have been committed. Sessions report them when they are idle, after a
-/// while, or when they end.
+/// The number of committed transactions. Sessions report them after a while of idleness, or when
+/// they end.
 async fn commits(server: &Server, client: Client) -> i64 {
     drop(client);
     let sql = server.sql().await;
@@ -34,7 +34,7 @@ async fn commits(server: &Server, client: Client) -> i64 {
     one(&sql, commits, &[]).await
 }
 
-/// As many transactions as messages: far fewer than calls.
+/// There are as many transactions as messages, and far fewer than calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_wait_share_a_commit() {
     let Some(server) = private("share_commits", &["fsync=off"]) else { return };
@@ -49,7 +49,7 @@ async fn calls_that_wait_share_a_commit() {
     assert!(took < 100, "{took} transactions for 100 locks and their releases");
 }
 
-/// A line whose row a stranger has locked holds up the calls beside its own for a moment only.
+/// A row that another client has locked delays the other calls of its batch only for a moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_locked_fails_no_other_call() {
     let Some(server) = private("blocked_batch", &["fsync=off"]) else { return };
@@ -68,7 +68,7 @@ async fn a_row_that_is_locked_fails_no_other_call() {
     guard.unlock().await.expect("held");
 }
 
-/// A call that the server refuses, and so undoes all that is in its message, fails by itself.
+/// A call that the server refuses, which undoes its whole batch, fails alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_call_fails_no_other_call() {
     let Some(server) = private("refused_batch", &["fsync=off"]) else { return };

@@ -1,4 +1,4 @@
-//! Leases by the server's live clock, whatever a statement waits for.
+//! Leases count by the server's live clock, whatever a statement waits for.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private};
@@ -6,8 +6,8 @@ use holdline::store::{Enter, Standing, Ticket};
 use holdline_testkit::until;
 use std::time::Duration;
 
-/// `now()` would be the start of the statement, and a lease that is renewed by a statement that was
-/// blocked too short by that time.
+/// `now()` would be the start of the statement, and a lease renewed by a blocked statement would be
+/// too short by the time of the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
     let Some(server) = private("full_length", &["fsync=off"]) else { return };
@@ -40,7 +40,7 @@ async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
             };
             tokio::time::sleep(Duration::from_millis(500)).await;
             let blocked = !renewing.is_finished();
-            // In the transaction that blocks, so that it is the time just before it ends.
+            // In the blocking transaction, so that it is the time just before its end.
             let clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
             let before: i64 = blocker.query_one(clock, &[]).await.expect("works").get(0);
             blocker.commit().await.expect("ends");
@@ -49,7 +49,7 @@ async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
                     assert!(blocked, "it waits for the row");
                     break (before, standing);
                 }
-                // On a slow machine it was blocked for longer than a call waits for a row.
+                // On a slow machine it may be blocked for longer than a call waits for a row.
                 Err(error) => assert!(error.retryable(), "{error}"),
             }
         };
@@ -62,7 +62,7 @@ async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
     }
 }
 
-/// A call that is blocked for long fails, so that the calls behind it are served.
+/// A call that is blocked for long fails, so that later calls are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_locked_for_long_is_an_error_that_may_be_retried() {
     let Some(server) = private("locked", &["fsync=off"]) else { return };
@@ -82,8 +82,7 @@ async fn a_row_that_is_locked_for_long_is_an_error_that_may_be_retried() {
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
 }
 
-/// A renewal that is carried out while a longer one of the same place is being written leaves the
-/// longer lease.
+/// A renewal concurrent with a longer one of the same place leaves the longer lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_does_not_shorten_one_that_it_meets() {
     let Some(server) = private("meets", &["fsync=off"]) else { return };
@@ -92,8 +91,8 @@ async fn a_renewal_does_not_shorten_one_that_it_meets() {
     let mine = ticket(1, 2);
     let seq = raw.hold(&mine).await;
     let (mut sql, id) = (server.sql().await, format!("{:032x}", mine.id.0));
-    // A renewal for an hour, which is not committed yet, and one for ten minutes that raises the
-    // lower bound of tokens, and so works on the line.
+    // A renewal for an hour, not committed yet, and one for ten minutes that raises the lower bound
+    // of tokens, and so locks the line.
     let first = sql.transaction().await.expect("begins");
     let hour = "SELECT holdline.enter('x', $1::text::uuid, 1, 2, 3600000000, 3600000000, 1, 0, \
                 $2, '', '')";

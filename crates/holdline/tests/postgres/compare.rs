@@ -1,5 +1,5 @@
-//! The schemes beside each other, and beside Redis; and what notices cost. Not tests of right and
-//! wrong, so they run only when asked for, as `speed`:
+//! Comparisons of the schemes with each other and with Redis; and the cost of notices. Not tests of
+//! correctness, so they run only on request, like `speed`:
 //! `cargo test --release --features postgres,redis --test postgres compare -- --ignored
 //! --nocapture`.
 
@@ -33,7 +33,7 @@ async fn the_schemes_beside_each_other() {
     }
 }
 
-/// Each departure admits a ticket, and tells it or not.
+/// Each departure admits a ticket, with or without a notice.
 async fn handover(raw: Arc<[Raw]>, task: usize) {
     let raw = &raw[task];
     let (mine, next) = (ticket(1, 1), ticket(1, 1));
@@ -54,8 +54,8 @@ async fn each_on_its_own_line(server: &Server, count: usize, options: &str) -> A
     all.into()
 }
 
-/// What NOTIFY costs: handovers with it and without, in turns. Each pair of rounds has a ratio of
-/// its own, since a machine's speed changes; and the server's CPU time tells what else would not.
+/// The cost of NOTIFY: handovers with it and without, in turns. Each pair of rounds has its own
+/// ratio, because a machine's speed changes; the server's CPU time shows what the ratio does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "measures"]
 async fn notices_cost_little() {
@@ -67,7 +67,7 @@ async fn notices_cost_little() {
         let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
         for pair in 0..PAIRS {
             let (mut pairs, mut cpu) = ([0.0; 2], [0.0; 2]);
-            // Each goes first in turn.
+            // They take turns to go first.
             for side in [pair % 2, 1 - pair % 2] {
                 let raw = Arc::clone([&told, &untold][side]);
                 let before = cpu_time(server.pid());

@@ -1,4 +1,4 @@
-//! What the lease table costs its server, as the server counts it.
+//! The cost of the lease table to its server, by the server's own counters.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -8,7 +8,7 @@ use holdline_testkit::{released, until};
 use std::time::Duration;
 use tokio_postgres::Client;
 
-/// Nothing but the store writes, so that what is written can be counted.
+/// Settings under which only the store writes, so that writes can be counted.
 const QUIET: [&str; 4] =
     ["wal_level=minimal", "max_wal_senders=0", "checkpoint_timeout=1h", "bgwriter_lru_maxpages=0"];
 
@@ -53,7 +53,7 @@ async fn a_failed_try_writes_nothing() {
     assert_ne!(wal(&sql).await, before, "it is counted");
 }
 
-/// A transaction that looks at a lock keeps its row locked only as long as it writes.
+/// A failed try takes no row lock, so it does not wait for a writer.
 #[tokio::test]
 async fn a_try_does_not_wait_for_a_renewal() {
     let Some(server) = private("no_wait", &["fsync=off"]) else { return };
@@ -68,7 +68,7 @@ async fn a_try_does_not_wait_for_a_renewal() {
     blocker.rollback().await.expect("ends");
 }
 
-/// Rows read and written in our tables so far.
+/// The number of rows read and written in holdline's tables so far.
 async fn work(sql: &Client) -> i64 {
     let count = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) + n_tup_ins \
                  + n_tup_upd + n_tup_del)::bigint FROM pg_stat_user_tables \
@@ -76,7 +76,7 @@ async fn work(sql: &Client) -> i64 {
     one(sql, count, &[]).await
 }
 
-/// Rows read and written in so many handovers with so many waiters.
+/// The number of rows read and written by these handovers with this many waiters.
 async fn of_handovers(server: &Server, name: &str, waiters: usize, handovers: usize) -> i64 {
     let raw = Raw::named(&server.url(), name).await;
     let mut tickets = vec![ticket(1, 1)];
@@ -87,7 +87,7 @@ async fn of_handovers(server: &Server, name: &str, waiters: usize, handovers: us
         tickets.push(next);
     }
     let sql = server.sql().await;
-    // A session reports what it did when it ends.
+    // A session reports its counts when it ends.
     let ended = async |raw: Raw| {
         drop(raw);
         let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline'";

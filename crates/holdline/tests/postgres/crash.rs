@@ -1,11 +1,11 @@
-//! What a crash of the server can bring back, and what it cannot.
+//! What a server crash can bring back, and what it cannot.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private};
 use holdline::store::Standing;
 use holdline_testkit::{soon, until};
 
-/// What is committed without waiting is written when the WAL writer wakes: never, in these tests.
+/// Asynchronous commits are written when the WAL writer wakes: never, in these tests.
 async fn stop_wal_writer(server: &crate::server::Server) {
     let find = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
     let pid: i32 = one(&server.sql().await, find, &[]).await;
@@ -13,8 +13,8 @@ async fn stop_wal_writer(server: &crate::server::Server) {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
 }
 
-/// A leave is not waited for. After a crash the place is there again, and the next, which has been
-/// told that it holds, waits again. Nobody holds beside anybody.
+/// The commit of a leave is not waited for. After a crash the place is back, and the next ticket,
+/// which was told that it holds, waits again. There are never two holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_left_comes_back_and_the_next_waits_again() {
     let Some(mut server) = private("comes_back", &["wal_writer_delay=10s"]) else { return };
@@ -25,8 +25,8 @@ async fn a_place_that_left_comes_back_and_the_next_waits_again() {
     let seq = raw.queue(&next).await;
     server.listened_to().await;
     assert!(raw.leave(&first).await);
-    // It may also be woken because the connection was made, and then has to ask; by a look, as
-    // what writes would make the departure last.
+    // It may also be woken by the new connection, and must then ask, with a look, because a write
+    // would make the departure durable.
     let told = soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
     assert!(told.is_none_or(|told| told == seq));
     let holders = async || {
@@ -46,7 +46,7 @@ async fn a_place_that_left_comes_back_and_the_next_waits_again() {
     assert!(waits(raw.keep(&third, raw.seen().await.places[1].seq).await.expect("works")));
 }
 
-/// A renewal of the next, which is waited for, makes the departure before it last.
+/// A renewal of the next ticket, whose commit is waited for, makes the earlier departure durable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_renewed_after_it_lasts() {
     let Some(mut server) = private("lasts", &["wal_writer_delay=10s"]) else { return };
@@ -64,8 +64,8 @@ async fn what_was_renewed_after_it_lasts() {
     assert_eq!(raw.keep(&first, gone).await.expect("works"), Standing::Lost);
 }
 
-/// A role that commits everything without waiting still waits for locks, and for removals by force:
-/// the token that such a removal gives must stay above the removed holder's.
+/// A role with asynchronous commits still waits for those of locks and of removals by force: the
+/// token of such a removal must stay above the removed holder's.
 #[tokio::test]
 async fn a_lock_is_waited_for_whatever_the_server_is_set_to() {
     let settings = ["wal_writer_delay=10s", "synchronous_commit=off"];

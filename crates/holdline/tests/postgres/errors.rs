@@ -1,4 +1,4 @@
-//! What the server refuses for want of something, and what becomes of it.
+//! Refusals of a server that lacks something, and their handling.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -22,7 +22,7 @@ async fn a_server_without_a_connection_left_is_named() {
     sql.batch_execute(grants).await.expect("works");
     let url = server.url().replace("postgres@", "app@");
     let first = open(&url).await.expect("opens");
-    // Its second connection, for notices, is refused; who waits finds the lock by asking.
+    // Its second connection, for notices, is refused; a waiter gets the lock by polling.
     let guard = Mutex::new(&first, "x").lock().await.expect("works");
     let next = Mutex::new(&Client::new(first.store().clone()), "x");
     let waiting = tokio::spawn(async move { next.lock().await });
@@ -62,12 +62,12 @@ async fn a_password_that_is_not_given_is_asked_for() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// One of 2 MB in memory, if this machine lets us mount it.
+    /// Mounts one of 2 MB in memory, if this machine allows it.
     fn mount(server: &Server) -> Option<Self> {
         let path = server.folder().join("small");
         std::fs::create_dir(&path).expect("there is room");
         let disk = SmallDisk(path);
-        // The server's own, because it sets its mode.
+        // Owned by the server's user, because the server sets its mode.
         let owner = std::fs::metadata(server.folder()).expect("it is there").uid();
         let options = format!("size=2m,mode=0700,uid={owner}");
         let mut mount = Command::new("mount");
@@ -78,12 +78,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The server has files open there until it ends.
+        // The server has open files there until it ends.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
 
-/// What the client sees of a full disk, where none can be had.
+/// A trigger that fails as on a full disk, for machines that cannot mount one.
 const AS_IF_FULL: &str = "
     CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100';
@@ -133,14 +133,14 @@ async fn a_full_disk_is_an_error_and_loses_nothing() {
     assert!(raw.leave(&mine).await);
 }
 
-/// The server ends one of two transactions that wait for each other: ours, which is repeated.
+/// In a deadlock, the server aborts the store's transaction, which is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_repeated() {
     let settings = ["fsync=off", "deadlock_timeout=300ms"];
     let Some(server) = private("deadlock", &settings) else { return };
     let raw = Raw::open(&(server.url() + "&timeout=30s")).await;
     let mut sql = server.sql().await;
-    // So that the server does not find it here first.
+    // So that the deadlock is not detected here first.
     sql.batch_execute("SET deadlock_timeout = '60s'").await.expect("works");
     for _ in 0..20 {
         let (mine, next) = (ticket(1, 1), ticket(1, 1));
@@ -148,7 +148,7 @@ async fn a_deadlock_is_repeated() {
         let seq = raw.queue(&next).await;
         let blocker = sql.transaction().await.expect("begins");
         blocker.execute("SELECT 1 FROM holdline.place FOR UPDATE", &[]).await.expect("locks");
-        // It has locked the line, and waits for the place that it admits.
+        // It has locked the line, and waits for the place to be admitted.
         let leaving = {
             let raw = raw.clone();
             tokio::spawn(async move { raw.store.leave(&raw.line, mine.id).await })
@@ -160,7 +160,7 @@ async fn a_deadlock_is_repeated() {
         blocker.commit().await.expect("ends");
         let left = soon("the departure", leaving).await.expect("no panic");
         let found = server.logged("deadlock detected") > 0;
-        // It may have met its limit for locks first, on a machine that is slow.
+        // On a slow machine it may have reached its lock timeout first.
         assert!(left.is_ok() || left.as_ref().is_err_and(holdline::Error::retryable), "{left:?}");
         if left.is_err() {
             assert!(raw.leave(&mine).await);
@@ -174,7 +174,7 @@ async fn a_deadlock_is_repeated() {
     panic!("there was no deadlock");
 }
 
-/// Time limits of the server, and of the role, do not end a transaction that holds a lock.
+/// Time limits of the server and of the role do not end a transaction that holds a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_limits_of_the_server_do_not_end_a_lock() {
     let limits = [
@@ -196,7 +196,7 @@ async fn time_limits_of_the_server_do_not_end_a_lock() {
     }
 }
 
-/// A database whose encoding lacks a character of a name says so, and keeps other names.
+/// A name with a character that the database's encoding lacks is an error; other names work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_the_database_cannot_keep_is_named() {
     let Some(server) = private("encoding", &["fsync=off"]) else { return };

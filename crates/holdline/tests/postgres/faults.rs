@@ -1,4 +1,4 @@
-//! Faults of the server and of the way to it.
+//! Faults of the server and of the connection to it.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private, url_at};
@@ -26,14 +26,14 @@ async fn a_terminated_connection_is_made_again() {
     let sql = server.sql().await;
     assert_eq!(one::<i64>(&sql, TERMINATE, &[]).await, 2);
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
-    // It listens again, too: the waiter was woken to ask again, and then by the notice.
+    // It also listens again: the waiter was woken to ask again, and then by the notice.
     server.listened_to().await;
     assert!(raw.leave(&mine).await);
     soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
 }
 
-/// Calls that are kept and not polled while they connect, as in a `select!` whose other branch goes
-/// on, hold up no other call, and no renewal.
+/// Calls that are kept without being polled while they connect, as in a `select!` whose other
+/// branch goes on, delay no other call and no renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_are_not_polled_keep_none_from_connecting() {
     let Some(server) = private("unpolled", &["fsync=off"]) else { return };
@@ -43,7 +43,7 @@ async fn calls_that_are_not_polled_keep_none_from_connecting() {
         one::<i64>(&sql, TERMINATE, &[]).await;
         let mutexes: Vec<_> = (0..20).map(|x| Mutex::new(&client, format!("x{x}"))).collect();
         let mut kept = Vec::new();
-        // One of them begins when the end of the connection is known.
+        // One of them begins to connect when the end of the connection is known.
         for mutex in &mutexes {
             let mut call = Box::pin(mutex.try_lock());
             let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
@@ -59,17 +59,17 @@ async fn calls_that_are_not_polled_keep_none_from_connecting() {
     }
 }
 
-/// The reply to an entry is lost, the ticket leaves by another connection, and nothing stays.
+/// The reply to an entry is lost, the ticket leaves over another connection, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_leaves_nothing_behind() {
     let Some(server) = private("lost_reply", &["fsync=off"]) else { return };
     let link = Link::to(server.address()).expect("a link");
-    // Without a second connection, which could lose a reply instead.
+    // No second connection, which could lose a reply instead.
     let url = url_at(&link.address().to_string()) + "&listen=off";
     let raw = Raw::open(&url).await;
     let (mine, other) = (ticket(1, 1), ticket(1, 1));
     link.lose_next_reply();
-    let seq = raw.hold(&mine).await; // it asks again, and is answered the same
+    let seq = raw.hold(&mine).await; // it asks again, and gets the same answer
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
     link.lose_next_reply();
     let error = raw.store.leave(&raw.line, mine.id).await.expect_err("it is not known");
@@ -77,7 +77,7 @@ async fn a_lost_reply_leaves_nothing_behind() {
     raw.hold(&other).await;
 }
 
-/// A request that is carried out late, after its ticket has left, takes no place.
+/// A request carried out after its ticket has left takes no place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_takes_no_place() {
     let Some(server) = private("late", &["fsync=off"]) else { return };
@@ -90,8 +90,8 @@ async fn a_late_request_takes_no_place() {
     link.stall(Way::Requests);
     let error = slow.enter(&mine, Enter::Queue).await.expect_err("no answer");
     assert!(error.retryable(), "{error}");
-    // The stalled bytes arrive when the link is mended, and so does the departure, over a
-    // connection of its own: in any order.
+    // The stalled bytes and the departure, over a connection of its own, arrive when the link is
+    // repaired, in any order.
     let leaving = {
         let slow = slow.clone();
         tokio::spawn(async move { while slow.store.leave(&slow.line, mine.id).await.is_err() {} })
@@ -119,7 +119,7 @@ async fn a_restart_of_the_server_keeps_the_lock() {
     guard.unlock().await.expect("still held");
 }
 
-/// A frozen server fails calls in their time, and serves when it runs again.
+/// Calls to a frozen server fail within their time limit, and it serves when it runs again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_server_is_unavailable() {
     let Some(server) = private("frozen", &["fsync=off"]) else { return };
@@ -134,8 +134,8 @@ async fn a_frozen_server_is_unavailable() {
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
 }
 
-/// A server process that is silent, and all the calls that wait for it: the next call is made on
-/// another connection as soon as that one is given up, and waits for none of them.
+/// A silent server process with calls that wait for it: the next call uses another connection as
+/// soon as the silent one is given up, and waits for none of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_silent_connection_keep_nobody_waiting() {
     let Some(server) = private("silent", &["fsync=off"]) else { return };
@@ -160,10 +160,10 @@ async fn calls_of_a_silent_connection_keep_nobody_waiting() {
     for task in abandoned {
         task.await.expect("no panic");
     }
-    // Long before the end of their time limit.
+    // Long before their time limit.
     let kept = timeout(Duration::from_secs(30), async {
         loop {
-            // One that was sent before the silence was noticed has no answer.
+            // A call sent before the silence was noticed has no answer.
             let call = timeout(Duration::from_secs(2), raw.keep(&mine, seq));
             if let Ok(kept) = call.await {
                 return kept;
@@ -189,7 +189,7 @@ async fn what_the_server_refuses_is_said() {
     let error = raw.keep(&mine, seq).await.expect_err("it is read-only");
     assert!(error.retryable() && error.to_string().contains("read-only"), "{error}");
     sql.batch_execute("ALTER ROLE postgres RESET ALL").await.expect("works");
-    // Transactions that meet are repeated.
+    // Conflicting transactions are repeated.
     set("default_transaction_isolation = serializable").await;
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -219,7 +219,7 @@ async fn what_the_server_refuses_is_said() {
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
 }
 
-/// A holder that renews is not disturbed by a cut that is shorter than its lease.
+/// A cut shorter than the lease does not disturb a holder that renews.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_is_ridden_out() {
     let Some(server) = private("cut", &["fsync=off"]) else { return };

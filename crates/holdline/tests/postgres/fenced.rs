@@ -1,4 +1,4 @@
-//! Fenced writes: the statement of the guide for PostgreSQL.
+//! Fenced writes: the statement in the PostgreSQL guide.
 
 use crate::server::private;
 use holdline::{Client, Mutex, open};

@@ -1,6 +1,6 @@
-//! The store in PostgreSQL against real servers, which these tests start, stop, freeze and kill:
-//! what the conformance suite does not know about. Without an installed server they were not run,
-//! and do not pass: see `holdline_testkit::missing`.
+//! The store in PostgreSQL: tests beyond the conformance suite, on real servers that they start,
+//! stop, freeze and kill. Without an installed server they are not run, and do not pass: see
+//! `holdline_testkit::missing`.
 #![cfg(feature = "postgres")]
 
 mod batches;

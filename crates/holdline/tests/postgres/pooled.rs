@@ -1,5 +1,5 @@
-//! Behind PgBouncer, which pools transactions: notices by a direct connection, and calls that it
-//! cannot tear.
+//! Behind PgBouncer, which pools transactions: notices over a direct connection, and calls that it
+//! cannot split.
 
 use crate::raw::{Raw, ticket};
 use crate::server::one;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-/// A pooler of this test alone, and the port of its server.
+/// A private pooler, and the port of its server.
 fn pooler() -> Option<(Private, u16)> {
     let mut port = 0;
     let pooled = Private::launch("pooled", || {
@@ -40,7 +40,7 @@ async fn notices_come_by_a_direct_connection() {
         let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
                        AND application_name = 'holdline'";
         until("it listens", async || one_of(&sql, listens).await >= 1).await;
-        // It is woken when it listens, and looks again.
+        // It is woken when it starts listening, and asks again.
         soon("the wake", two.store.watch(&two.line, next.id)).await.expect("works");
         assert!(matches!(
             two.enter(&next, Enter::Queue).await.expect("works"),
@@ -58,13 +58,13 @@ async fn one_of(sql: &Client, query: &str) -> i64 {
     one(sql, query, &[]).await
 }
 
-/// The length of the notes: several calls fill the buffers of the proxy (4 KiB), so that calls
-/// begin in one buffer and end in the next.
+/// The length of the notes: several calls fill a buffer of the proxy (4 KiB), so that calls begin
+/// in one buffer and end in the next.
 const NOTE: usize = 1500;
 
-/// A proxy gives the server to another client when it has forwarded an answer, though the client
-/// may have sent the first part of its next call: a call of several messages would be torn, and its
-/// second half meet another statement.
+/// A proxy gives the server to another client once it has forwarded an answer, even if the client
+/// has sent the first part of its next call: a call of several messages would be split, and its
+/// second half would meet another statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_are_never_mixed() {
     let describe = || {
@@ -95,7 +95,7 @@ async fn calls_are_never_mixed() {
     assert!(rounds > 0);
 }
 
-/// Takes, sees, breaks and leaves the only place in a line, and checks each answer.
+/// Takes, reads, breaks and leaves the only place in a line, and checks each answer.
 async fn works_alone(raw: Raw, end: Instant) -> usize {
     let mut rounds = 0;
     while Instant::now() < end {

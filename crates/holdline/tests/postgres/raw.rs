@@ -1,4 +1,4 @@
-//! A store by its own operations, on one line.
+//! A store's raw operations, on one line.
 
 use holdline::store::{Enter, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId};
 use holdline::{Name, Result, open};

@@ -1,4 +1,4 @@
-//! The rights that the guide names are enough for each scheme: to lock, wait, look and break.
+//! The rights in the guide are enough for each scheme: to lock, wait, look and break.
 
 use crate::server::private;
 use holdline::{ErrorKind, Mutex, open, schema};
@@ -30,7 +30,7 @@ async fn the_guides_grants_are_enough_for_each_scheme() {
         ("advisory", ""),
         ("shedlock", "GRANT SELECT, INSERT, UPDATE ON shedlock TO app"),
     ] {
-        // A database for each, so that none has the rights of another one.
+        // A database for each scheme, so that none has the rights of another.
         sql.batch_execute(&format!("CREATE DATABASE of_{scheme}")).await.expect("works");
         let url = server.plain_url();
         let admin = format!("{}/of_{scheme}", url.strip_suffix("/postgres").expect("its database"));

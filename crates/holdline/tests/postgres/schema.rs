@@ -1,4 +1,4 @@
-//! The schema: printed, installed, checked, and by whom it can be used.
+//! The schema: printing, installation, checks, and the rights to use it.
 
 use crate::server::{Server, one, private, url_at};
 use holdline::{ErrorKind, Mutex, open, schema};
@@ -51,7 +51,7 @@ async fn it_can_have_any_name() {
     assert_eq!(schema::text("postgres", Some("a'b")).expect_err("no").kind(), ErrorKind::Invalid);
 }
 
-/// The grants are those of the guide.
+/// The grants are those in the guide.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_few_rights() {
     let Some(server) = private("rights", &["fsync=off"]) else { return };
@@ -69,7 +69,7 @@ async fn a_user_needs_few_rights() {
     let id = guard.ticket();
     client.force_unlock("x", id, "a test").await.expect("works").expect("held");
     schema::sweep(&url, Duration::ZERO).await.expect("works");
-    // Without the right to create schemas, one that is there can be filled.
+    // Without the right to create schemas, an existing one can be filled.
     sql.batch_execute("CREATE SCHEMA filled AUTHORIZATION app").await.expect("works");
     open(&format!("{url}&schema=filled")).await.expect("opens");
     let error = open(&format!("{url}&schema=other")).await.expect_err("it may not");
@@ -96,7 +96,7 @@ async fn another_version_is_refused_with_what_to_do() {
     open(&plain(&server)).await.expect("opens");
 }
 
-/// What is swept is not needed: the tokens of a forgotten lock go on rising.
+/// Only unused locks are swept: the tokens of a removed one keep rising.
 #[tokio::test]
 async fn sweeping_forgets_unused_locks_only() {
     let Some(server) = private("sweeping", &["fsync=off"]) else { return };

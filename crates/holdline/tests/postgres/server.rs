@@ -1,4 +1,4 @@
-//! A private server for a test, which it may treat as it likes.
+//! A private server, to which a test may do anything.
 
 use holdline_testkit::postgres::{node, url};
 use holdline_testkit::{Deployment, Folder, Node, Private, free_port, until};
@@ -42,12 +42,12 @@ fn start(folder: Folder, settings: &[&str], environment: &[(String, String)]) ->
 }
 
 impl Server {
-    /// The process that has started all others.
+    /// The process that starts all others.
     pub(crate) fn pid(&self) -> u32 {
         self.0.servers[0].pid()
     }
 
-    /// Where it keeps all that it writes.
+    /// The folder of everything it writes.
     pub(crate) fn folder(&self) -> &Path {
         self.0.servers[0].dir()
     }
@@ -56,7 +56,7 @@ impl Server {
         ("127.0.0.1", self.0.servers[0].port())
     }
 
-    /// The URL of a store there, which installs its schema.
+    /// The URL of a store there that installs its schema.
     pub(crate) fn url(&self) -> String {
         self.0.url() + "?install=yes"
     }
@@ -66,7 +66,7 @@ impl Server {
         self.0.url()
     }
 
-    /// The number of lines in its log that have this text.
+    /// The number of lines in its log with this text.
     pub(crate) fn logged(&self, text: &str) -> usize {
         let log = fs::read_to_string(self.0.servers[0].dir().join("log")).expect("a log");
         log.lines().filter(|line| line.contains(text)).count()
@@ -80,7 +80,7 @@ impl Server {
         client
     }
 
-    /// Waits until a store's listening connection is there.
+    /// Waits until a store's listening connection exists.
     pub(crate) async fn listened_to(&self) {
         let sql = self.sql().await;
         let listens = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline' \
@@ -88,28 +88,28 @@ impl Server {
         until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
     }
 
-    /// Ends all of its processes, as a loss of power does; but what was given to the disk is there.
+    /// Kills all its processes, as in a power failure; but what was written to the disk is kept.
     pub(crate) fn kill(&mut self) {
         self.0.kill(0);
     }
 
-    /// Starts it again after [`kill`](Self::kill).
+    /// Restarts it after [`kill`](Self::kill).
     pub(crate) fn start(&mut self) {
         self.0.restart(0);
     }
 
-    /// Stops all of its processes from running.
+    /// Suspends all its processes.
     pub(crate) fn freeze(&self) {
         self.0.servers[0].pause();
     }
 
-    /// Lets them run again.
+    /// Resumes all its processes.
     pub(crate) fn thaw(&self) {
         self.0.servers[0].resume();
     }
 }
 
-/// The URL of a store at this host and port, which installs its schema.
+/// The URL of a store at this host and port that installs its schema.
 pub(crate) fn url_at(host: &str) -> String {
     format!("postgres://postgres@{host}/postgres?install=yes")
 }

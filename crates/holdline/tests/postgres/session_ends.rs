@@ -1,4 +1,4 @@
-//! Locks of sessions that end before their holders give them up.
+//! Session locks that end before their holders release them.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -9,8 +9,8 @@ async fn store(server: &Server, scheme: &str) -> Raw {
     Raw::open(&format!("{}&scheme={scheme}", server.url())).await
 }
 
-/// Has the function of this declaration fail, or take its time, by this body, which is before its
-/// own: for sessions that are made from now on.
+/// Makes a server function run this body before its own, to fail or take time, in sessions made
+/// from now on.
 async fn shadow(server: &Server, name: &str, args: &str, result: &str, body: &str) {
     let sql = format!(
         "CREATE SCHEMA IF NOT EXISTS shadow; CREATE TABLE IF NOT EXISTS shadow.now (x int); \
@@ -25,8 +25,8 @@ async fn shadow(server: &Server, name: &str, args: &str, result: &str, body: &st
 
 const NOW: &str = "INSERT INTO shadow.now VALUES (1)";
 
-/// A statement that fails ends the transaction, and the row is free though its session goes on: the
-/// holder has lost it.
+/// A statement that fails ends the transaction, and the row is free although its session goes on:
+/// the holder has lost the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_fails_in_the_server_ends_a_locked_row() {
     let Some(server) = private("row_renewal", &["fsync=off"]) else { return };
@@ -47,8 +47,7 @@ async fn a_renewal_that_fails_in_the_server_ends_a_locked_row() {
     assert!(matches!(standing, Ok(Standing::Lost)), "{standing:?}");
 }
 
-/// The token of a removal by force lies below that of the next holder, which may have the row at
-/// once.
+/// The token of a removal by force is below that of the next holder, which may get the row at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_holders_token_is_below_the_nexts() {
     let Some(server) = private("row_evict", &["fsync=off"]) else { return };
@@ -56,7 +55,7 @@ async fn a_removed_holders_token_is_below_the_nexts() {
     let (holder, mine) = (store(&server, "row").await, ticket(1, 1));
     let next = store(&server, "row").await;
     let seq = holder.hold(&mine).await;
-    // The session that removes it takes half a second for a token.
+    // The removing session takes half a second to get a token.
     shadow(&server, "nextval", "regclass", "bigint", "PERFORM pg_sleep(0.5)").await;
     let remover = store(&server, "row").await;
     server.sql().await.batch_execute(NOW).await.expect("works");

@@ -1,4 +1,4 @@
-//! Locks of sessions and of open transactions, which the server frees when the connection ends.
+//! Session and transaction locks, which the server frees when the connection ends.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -15,7 +15,7 @@ fn url(server: &Server, scheme: &str) -> String {
     format!("{}&scheme={scheme}", server.url())
 }
 
-/// Ends the sessions that hold something.
+/// Ends the sessions that hold locks.
 const END_HOLDERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
     WHERE application_name LIKE 'holdline%' AND (state = 'idle in transaction' \
     OR pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory'))";
@@ -57,7 +57,7 @@ async fn a_key_is_locked_for_other_programs_too() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
 
-/// To the server, one session may lock again what it has; to us, two tickets are two.
+/// The server lets a session lock again what it has; the library keeps two tickets apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_session_does_not_enter_twice() {
     let Some(server) = private("session_twice", &["fsync=off"]) else { return };
@@ -98,7 +98,7 @@ async fn readers_share_an_advisory_lock() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
-/// The socket tells it, and not a renewal: the next one is 15 s away.
+/// The socket reports it, not a renewal: the next one is 15 s away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_session_is_a_loss_at_once() {
     let Some(server) = private("session_killed", &["fsync=off"]) else { return };
@@ -116,8 +116,8 @@ async fn a_killed_session_is_a_loss_at_once() {
     }
 }
 
-/// The holder cannot be heard, as if it stood still: the server frees the lock after the lease,
-/// and not before.
+/// A holder is silent, as if it were stopped: the server frees the lock after the lease, and not
+/// before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_holder_keeps_it_for_its_lease() {
     let Some(server) = private("session_silent", &["fsync=off"]) else { return };
@@ -168,7 +168,7 @@ async fn an_abandoned_call_holds_nothing() {
     }
 }
 
-/// A client that only tries is not shown as the holder, whose session would be ended by force.
+/// A client that only tries is not reported as the holder, whose session would be ended by force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_is_not_a_holder() {
     let Some(server) = private("session_attempt", &["fsync=off"]) else { return };
@@ -216,7 +216,7 @@ async fn a_failed_try_of_a_row_is_one_message() {
     assert!(raw.leave(&mine).await);
 }
 
-/// A lock and its release are a message each.
+/// A lock and its release are one message each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_a_session_is_two_messages() {
     let Some(server) = private("session_cost", &["fsync=off", "log_statement=all"]) else { return };
@@ -234,7 +234,7 @@ async fn a_lock_of_a_session_is_two_messages() {
     }
 }
 
-/// Every process that listens to anything in the database would be woken for nothing.
+/// Otherwise every listening process in the database would be woken for nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_tells_nobody_if_nobody_waits() {
     let Some(server) = private("session_notices", &["fsync=off"]) else { return };
@@ -271,7 +271,7 @@ async fn a_release_tells_nobody_if_nobody_waits() {
     }
 }
 
-/// A waiter asks again when it is told of a release, and after its pause, but not because an
+/// A waiter asks again when it is notified of a release, and after its pause, but not because an
 /// attempt of its own has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_not_woken_by_its_own_attempts() {
@@ -290,7 +290,7 @@ async fn a_waiter_is_not_woken_by_its_own_attempts() {
         let before = server.logged(attempt);
         tokio::time::sleep(Duration::from_secs(2)).await;
         let attempts = server.logged(attempt) - before;
-        // One when it began to listen, and two a second.
+        // One when it starts listening, and two per second.
         assert!((1..=10).contains(&attempts), "{scheme}: {attempts} attempts in two seconds");
         guard.unlock().await.expect("it was held");
         waiting.await.expect("no panic").expect("works").unlock().await.expect("it was held");
@@ -298,7 +298,7 @@ async fn a_waiter_is_not_woken_by_its_own_attempts() {
     }
 }
 
-/// G19, also of a row of this very process.
+/// G19, even for a row of this process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_our_own_is_broken_with_a_higher_token() {
     let Some(server) = private("session_break", &["fsync=off"]) else { return };
@@ -315,7 +315,7 @@ async fn a_row_of_our_own_is_broken_with_a_higher_token() {
 const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
                          AND mode = 'ShareLock'";
 
-/// A crash may take back numbers of the sequence that were not on the disk yet.
+/// A crash may take back sequence numbers that were not on the disk yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_of_rows_rise_over_a_crash() {
     let Some(mut server) = private("session_crash", &[]) else { return };
@@ -340,7 +340,7 @@ async fn tokens_of_rows_rise_over_a_crash() {
     }
 }
 
-/// Two clients of a transaction pool would be one session.
+/// Two clients of a transaction pool would share one session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_pool_is_refused() {
     let Ok(pooled) = std::env::var("HOLDLINE_TEST_POSTGRES_POOLED") else {
@@ -352,7 +352,7 @@ async fn a_transaction_pool_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("pools transactions"), "{error}");
     }
-    // An open transaction keeps its session there.
+    // An open transaction keeps its session in the pool.
     let rows = open(&(pooled + "?scheme=row&install=yes&listen=off")).await.expect("opens");
     let guard = Mutex::new(&rows, "pooled").lock().await.expect("works");
     assert!(guard.token() > 0);
@@ -373,8 +373,8 @@ async fn a_pool_of_connections_has_a_bound() {
     two.unlock().await.expect("it was held");
 }
 
-/// The founding documents' second scheme for databases: a row that was made before is locked by
-/// `SELECT ... FOR UPDATE`, by this library and by hand; a crash frees it.
+/// The founding documents' second scheme for databases: an existing row is locked with `SELECT ...
+/// FOR UPDATE`, by this library and by hand; a crash frees it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_made_before_is_locked_for_update() {
     const TAKE: &str = "SELECT * FROM holdline.lock_row WHERE name = 'lock_xxxx' FOR UPDATE";

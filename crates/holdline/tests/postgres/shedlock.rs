@@ -1,4 +1,4 @@
-//! ShedLock's table. With the library itself it is tested in `tests/peers`.
+//! ShedLock's table. `tests/peers` tests it with the ShedLock library itself.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -60,7 +60,7 @@ async fn rows_are_those_of_shedlock() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
-/// A repeated request is answered as the first; one that left is not brought back by a renewal,
+/// A repeated request gets the same answer; a ticket that left is not brought back by a renewal,
 /// even while its lock stays locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_may_be_repeated() {
@@ -80,7 +80,7 @@ async fn requests_may_be_repeated() {
     }
 }
 
-/// Nobody is inside beside anybody, by several clients.
+/// Among several clients, there are never two holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_holds_at_a_time() {
     let Some(server) = private("shedlock_alone", &["fsync=off"]) else { return };

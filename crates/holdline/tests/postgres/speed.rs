@@ -1,5 +1,5 @@
-//! How fast the lease table is beside the bare idiom through the same client: ratios from one run
-//! on one server. Not a test of right and wrong, so it runs only when asked for:
+//! The speed of the lease table relative to the bare idiom through the same client: ratios from one
+//! run on one server. Not a test of correctness, so it runs only on request:
 //! `cargo test --release --features postgres --test postgres speed -- --ignored --nocapture`.
 
 use crate::server::{Server, on_disk, url_at};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
-/// A row for each lock: owner and expiry, as most people write it.
+/// The usual table of locks: a row for each, with owner and expiry.
 const BARE: &str = "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, owner text, \
     token bigint NOT NULL DEFAULT 0, expires timestamptz) WITH (fillfactor = 50)";
 const TAKE: &str = "UPDATE bare SET owner = $2, token = token + 1, \
@@ -18,7 +18,7 @@ const TAKE: &str = "UPDATE bare SET owner = $2, token = token + 1, \
     AND (owner IS NULL OR expires < clock_timestamp()) RETURNING token";
 const GIVE: &str = "UPDATE bare SET owner = NULL WHERE name = $1 AND owner = $2 RETURNING token";
 
-/// Pairs a second, of so many tasks for so long.
+/// Locks and unlocks per second by these tasks for this time.
 pub(crate) async fn rate<F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
     time: Duration,
@@ -62,7 +62,7 @@ async fn ours(client: &Client, name: &str) {
     Mutex::new(client, name).lock().await.expect("works").unlock().await.expect("held");
 }
 
-/// Rounds of both in turns, with a connection for each task: on a lock for each, or on one.
+/// Rounds of both in turns, with a connection for each task, on a lock for each or on a single one.
 async fn compare(server: &Server, tasks: usize, together: bool) {
     let sql = server.sql().await;
     sql.batch_execute(BARE).await.expect("works");
@@ -114,7 +114,7 @@ async fn beside_the_bare_idiom() {
     }
 }
 
-/// The notice goes out when the departure arrives: a round trip, where asking would take three.
+/// The notice is sent when the departure arrives: one round trip, where polling would take three.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handover_takes_less_than_three_round_trips() {
     let Some(server) = on_disk("handover_time", &[]) else { return };

@@ -1,4 +1,4 @@
-//! A standby: it is refused, whatever the scheme, and passed over where several hosts are named.
+//! A standby: it is refused by every scheme, and skipped if the URL names several hosts.
 
 use crate::server::{Server, one, private};
 use holdline::{ErrorKind, Mutex, open};

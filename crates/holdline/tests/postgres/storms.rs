@@ -1,5 +1,5 @@
-//! Acquisitions that give up by the hundreds: what they cost the server, and that nobody waits for
-//! them longer than they last.
+//! Hundreds of acquisitions that give up: their cost to the server, and a check that no client
+//! waits for them longer than they last.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
@@ -21,7 +21,7 @@ async fn storm(server: &Server, options: &str) {
         let lock = Mutex::new(&client, format!("n{at}")).lease(Duration::from_secs(60));
         tasks.spawn(async move {
             for _ in 0..ATTEMPTS {
-                // Acquired or refused in time, or not: all of it may be.
+                // It may be acquired, refused in time, or given up.
                 let _ = timeout(Duration::from_millis(1), lock.lock()).await;
             }
         });
@@ -40,7 +40,7 @@ async fn storm(server: &Server, options: &str) {
 const CONNECTED: &str = "connection authorized: user=postgres database=postgres \
                          application_name=holdline";
 
-/// What was never sent to the server is no reason to bar a ticket there, and no reason to connect.
+/// A request that was never sent is no reason to bar a ticket in the server, or to connect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_gives_up_costs_little() {
     let Some(server) = private("storm_table", &LOGS) else { return };
@@ -51,7 +51,7 @@ async fn what_gives_up_costs_little() {
     assert!(enters >= TASKS, "{enters} enters are counted");
     assert!(leaves <= TASKS * (ATTEMPTS + 1), "{leaves} leaves");
     assert!(barred <= enters, "{barred} were barred, but only {enters} sent");
-    // Commands, notices, and the one that installed the tables.
+    // One for commands, one for notices, and the one that installed the tables.
     assert!(server.logged(CONNECTED) <= 3, "{} connections", server.logged(CONNECTED));
 }
 
@@ -60,7 +60,7 @@ async fn sessions_are_kept_through_a_storm() {
     for (options, most) in [("&scheme=advisory", 1), ("&scheme=row&connections=64", TASKS)] {
         let Some(server) = private("storm_sessions", &LOGS) else { return };
         storm(&server, options).await;
-        // Those that hold, one that looks, one for notices, one that installs.
+        // Those that hold, one for looks, one for notices, and one for the installation.
         let made = server.logged(CONNECTED);
         println!("{options}: {made} connections");
         assert!(made <= most + 3, "{options}: {made} connections were made");
@@ -70,8 +70,8 @@ async fn sessions_are_kept_through_a_storm() {
     }
 }
 
-/// A ticket that waits only for an attempt of its own process is woken when that has ended, though
-/// nothing was released and so nobody is told.
+/// A ticket that waits only for an attempt of its own process is woken when that has ended,
+/// although nothing was released and so no notice is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_has_ended_wakes_who_waits_for_it() {
     let Some(server) = private("storm_wakes", &["fsync=off"]) else { return };
@@ -91,7 +91,7 @@ async fn an_attempt_that_has_ended_wakes_who_waits_for_it() {
         ));
         let woken = || raw.store.watch(&raw.line, first.id);
         soon("it listens", woken()).await.expect("works");
-        // The last of what was told when it began to listen.
+        // The last wake-ups from when it started listening.
         while timeout(Duration::from_millis(50), woken()).await.is_ok() {}
         link.stall(Way::Both);
         let (slow, next) = (ticket(1, 1), ticket(1, 1));

@@ -1,4 +1,4 @@
-//! The store over TLS, with a certificate authority of the test's own.
+//! The store over TLS, with the test's own certificate authority.
 #![cfg(feature = "postgres-tls")]
 
 use crate::server::{Server, private};
@@ -7,14 +7,14 @@ use holdline_testkit::certs::certificates;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A server that takes TLS and plain connections, and the folder of its certificates; nothing if it
-/// was not run.
+/// A server that accepts TLS and plain connections, and the folder of its certificates; `None` if
+/// it is not installed.
 fn server(test: &str) -> Option<(Server, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
         return None;
     }
-    // The server runs as another user, and wants its key for itself alone.
+    // The server runs as another user, and requires a private key readable by itself only.
     let nobody = Some(65534);
     let mode = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
@@ -60,7 +60,7 @@ async fn over_tls() {
     let error = open(&format!("{url}&sslmode=require")).await.expect_err("an unknown authority");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.to_string().contains("the system's; ca_file"), "{error}");
-    // Of another authority, the file is named.
+    // For another authority, the error names the file.
     let other = tempfile::tempdir().expect("a temporary folder");
     assert!(certificates(other.path()));
     let wrong = file(&other, "ca.pem");
@@ -69,7 +69,7 @@ async fn over_tls() {
     assert!(error.to_string().contains(&format!("ca_file {wrong}")), "{error}");
     let error = open(&format!("{url}&sslmode=require&ca_file=/nonexistent")).await;
     assert_eq!(error.expect_err("no such file").kind(), ErrorKind::Invalid);
-    // Certificates without TLS are a mistake.
+    // Certificates without TLS are an error.
     let error = open(&format!("{url}&ca_file={wrong}")).await.expect_err("no TLS");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }

@@ -1,11 +1,11 @@
-//! What is warned of when a store is opened.
+//! The warnings when a store is opened.
 
 use crate::server::{one, private, with_environment};
 use crate::standby::standby_of;
 use holdline::open;
 use holdline_testkit::{WallClock, Warnings, until};
 
-/// What is warned of when a store is opened here.
+/// The warnings when a store is opened here.
 async fn warnings(url: &str) -> String {
     let warnings = Warnings::default();
     let guard = tracing::subscriber::set_default(warnings.clone());

@@ -1,4 +1,4 @@
-//! A driver: a program that takes locks of one library, by orders in lines.
+//! Drivers: programs that take locks of one library, on orders given in lines.
 
 use super::list::Peer;
 use crate::Failure;
@@ -10,19 +10,19 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// The longest that any answer may take. Those who poll may wait long for each other.
+/// The time limit of an answer. Pollers may wait long for each other.
 const LONG: Duration = Duration::from_secs(120);
 /// Java's heap.
 const JAVA: &[&str] = &["-Xmx512m"];
 
-/// The drivers of this run, each built when it is first asked for; and why some cannot be.
+/// The drivers of this run, each built when it is first needed, or the reason why it cannot be.
 #[derive(Default)]
 pub(super) struct Drivers {
     built: HashMap<String, Result<PathBuf, String>>,
 }
 
 impl Drivers {
-    /// Starts a driver, and does not wait for it.
+    /// Starts a driver without waiting for it.
     pub(super) fn start(&mut self, peer: &Peer, url: &str) -> Result<Driver, Failure> {
         let key = peer.language.map_or("rust".to_owned(), Language::folder);
         let build = || build(peer.language, &key);
@@ -40,7 +40,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
-/// Builds the driver in this language, with the packages that the tests of interoperation pin.
+/// Builds the driver in this language, with the packages that the interoperability tests pin.
 fn build(language: Option<Language>, key: &str) -> Result<PathBuf, String> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = repository.join("target/peers").join(key);
@@ -63,7 +63,7 @@ fn is_pin(file: &Path) -> bool {
     file.extension().is_some_and(|extension| pins.iter().any(|pin| extension == *pin))
 }
 
-/// Rust's driver. One library in it needs the compiler of protocol buffers.
+/// The Rust driver. One of its libraries needs the protocol buffer compiler.
 fn rust(target: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

@@ -8,11 +8,11 @@ pub(super) struct Peer {
     pub(super) store: Store,
     /// Its name in its driver.
     pub(super) name: &'static str,
-    /// The language of its driver; none is Rust.
+    /// The language of its driver; `None` is Rust.
     pub(super) language: Option<Language>,
-    /// The scheme of ours beside it, if not the usual one.
+    /// The scheme of this library to compare with, if not the usual one.
     pub(super) scheme: Option<&'static str>,
-    /// Whether it can keep 10,000 locks for longer than its lease; or why not.
+    /// Whether it can keep 10,000 locks for longer than its lease, or why not.
     pub(super) keeps: Result<(), &'static str>,
 }
 
@@ -23,7 +23,7 @@ impl Peer {
         format!("{}{}", self.name, beside.unwrap_or_default())
     }
 
-    /// How long it runs before it is measured, in seconds.
+    /// The length of its warm-up, in seconds.
     pub(super) fn warm(&self) -> f64 {
         if self.language == Some(Java) { 4.0 } else { 0.5 }
     }
@@ -44,7 +44,7 @@ const fn peer(
     Peer { store, name, language, scheme: None, keeps }
 }
 
-/// Ours, on any store.
+/// This library, on any store.
 pub(super) const OURS: Peer = peer(Store::Redis, "holdline", None, OK);
 
 const SQLX: Peer = peer(Store::Postgres, "sqlx", None, A_CONNECTION);

@@ -17,9 +17,9 @@ pub(super) const HELD: usize = 10_000;
 /// The subject of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Figure {
-    /// Time of a pair.
+    /// The time of a lock and unlock.
     Time,
-    /// Pairs a second.
+    /// Locks and unlocks per second.
     Rate,
     /// The 99th percentile of the waits.
     P99,
@@ -32,7 +32,7 @@ pub(super) struct Scenario {
     pub(super) processes: usize,
     pub(super) seconds: f64,
     tasks: usize,
-    /// With more than one, each process has names of its own.
+    /// The number of names; with more than one, each process has its own.
     names: usize,
     hold_us: u64,
     figure: Figure,
@@ -104,36 +104,36 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 /// A driver's report of a round.
 #[derive(Deserialize)]
 struct Said {
-    /// How many locks each task got in time.
+    /// The number of locks that each task got in time.
     shares: Vec<usize>,
-    /// How many waits there were in each bucket, of which 64 are a power of two of nanoseconds;
-    /// also those that ended after the time.
+    /// The number of waits in each bucket, also of those that ended after the time. There are 64
+    /// buckets for each power of two of nanoseconds.
     waits: Vec<(u32, u64)>,
 }
 
 /// A round.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Locks a second.
+    /// Locks per second.
     rate: f64,
-    /// Seconds.
+    /// The 99th percentile of the waits, in seconds.
     p99: f64,
-    /// Seconds of the clients' CPU time for each lock.
+    /// The clients' CPU time for each lock, in seconds.
     pub(super) cpu: f64,
-    /// Seconds of the server's.
+    /// The server's, in seconds.
     pub(super) server: f64,
     pub(super) shares: Shares,
 }
 
 impl Scenario {
-    /// One round of these processes, on the server with this process id.
+    /// Runs one round of these processes, on the server with this process id.
     pub(super) fn round(
         &self,
         drivers: &mut [Driver],
         time: f64,
         server: u32,
     ) -> Result<Outcome, Failure> {
-        // A prefix tells drivers whether several of their tasks may want one name.
+        // The prefix tells drivers whether several of their tasks may want the same name.
         let prefix = format!("{}-{}", self.key, fresh("peers"));
         let Scenario { names, tasks, hold_us, .. } = self;
         for (process, driver) in drivers.iter_mut().enumerate() {
@@ -165,7 +165,7 @@ impl Scenario {
         })
     }
 
-    /// How far ours is ahead: more than 1 is better, whatever is measured.
+    /// The ratio in favour of this library: more than 1 is better, whatever is measured.
     pub(super) fn ahead(&self, ours: &Outcome, theirs: &Outcome) -> f64 {
         match self.figure {
             Figure::Time | Figure::Rate => ours.rate / theirs.rate,
@@ -183,7 +183,7 @@ impl Scenario {
     }
 }
 
-/// The middle of the bucket that has this one, in seconds.
+/// The middle of this percentile's bucket, in seconds.
 fn percentile(waits: &BTreeMap<u32, u64>, all: u64, part: f64) -> f64 {
     let rank = (all as f64 * part).ceil() as u64;
     let mut seen = 0;
@@ -210,7 +210,7 @@ impl Held {
             seconds: f64,
         }
         driver.ready()?;
-        // Everything is loaded, and the collector has seen a little.
+        // Warm-up: everything is loaded, and the garbage collector has run a little.
         driver.say(&format!("hold hold-{} 100", fresh("warm")))?;
         driver.answer()?;
         let memory = (memory_of(driver.pid()), memory_of(server));

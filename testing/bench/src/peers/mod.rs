@@ -1,5 +1,5 @@
-//! Locks of other libraries on the same server, in turns with ours: `testing/bench/peers` has a
-//! program in each language, all of which speak one line protocol, and one of them is ours.
+//! Comparisons with other libraries' locks on the same server, in turns. `testing/bench/peers` has
+//! a program in each language; all speak the same line protocol, and one is for this library.
 
 mod driver;
 mod list;
@@ -68,8 +68,8 @@ impl Store {
         }
     }
 
-    /// A server of ours, with its data in memory unless it is to be on a disk: where every write
-    /// waits for a disk, little else counts.
+    /// A private server, with its data in memory unless `disk` is set: if every write waits for a
+    /// disk, little else counts.
     fn start(self, disk: bool) -> Result<Private, Failure> {
         let describe = move || match self {
             Store::Redis => redis::SINGLE.on_free_ports(),
@@ -129,7 +129,7 @@ struct Run<'a> {
     drivers: &'a mut Drivers,
 }
 
-/// Ours, theirs.
+/// The result of this library, and of the peer.
 type Round<T> = (T, T);
 
 impl Run<'_> {
@@ -177,7 +177,7 @@ impl Run<'_> {
         self.drivers.start(peer, &self.server.url())
     }
 
-    /// Ours, as it stands beside this peer.
+    /// Starts the driver of this library, as compared with this peer.
     fn start_ours(&mut self, peer: &Peer) -> Result<Driver, Failure> {
         let mut url = self.server.url();
         if self.store == Store::Postgres {
@@ -197,8 +197,8 @@ impl Run<'_> {
         table
     }
 
-    /// Rounds of both in turns. The first is to warm up, and longer where programs are compiled
-    /// while they run.
+    /// Rounds of both in turns. The first is a warm-up, which is longer for programs compiled at
+    /// run time.
     fn rounds(&mut self, peer: &Peer, scenario: &Scenario) -> Result<Vec<Round<Outcome>>, Failure> {
         let mut ours = start_all(scenario, || self.start_ours(peer))?;
         let mut theirs = start_all(scenario, || self.start(peer))?;
@@ -255,7 +255,7 @@ impl Run<'_> {
         table
     }
 
-    /// From the start of a process until it has its first lock.
+    /// The time from the start of a process to its first lock.
     fn first(&mut self, peers: &[&Peer]) -> Table {
         let title = format!("{}: from a process's start to its first lock", self.store.label());
         let mut table = Table::new(title, &["peer", "ours", "theirs", "ahead"]);
@@ -296,7 +296,7 @@ fn start_all(
     Ok(drivers)
 }
 
-/// The time until a driver that is started has its first lock.
+/// The time from the start of a driver to its first lock.
 fn first(start: impl FnOnce() -> Result<Driver, Failure>) -> Result<f64, Failure> {
     let began = std::time::Instant::now();
     let mut driver = start()?;
@@ -306,7 +306,7 @@ fn first(start: impl FnOnce() -> Result<Driver, Failure>) -> Result<f64, Failure
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// A row that says why there are no figures.
+/// A row with the reason why there are no figures.
 fn without(peer: &Peer, why: &Failure, columns: usize) -> Vec<Cell> {
     let why: String =
         why.to_string().lines().next().unwrap_or_default().chars().take(110).collect();

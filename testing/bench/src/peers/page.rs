@@ -1,4 +1,4 @@
-//! The tables, in a page of the documentation.
+//! The tables in a page of the documentation.
 
 use crate::Failure;
 use crate::machine;

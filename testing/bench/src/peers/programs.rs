@@ -8,7 +8,7 @@ use holdline_testkit::Private;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How often each is run.
+/// The number of runs of each.
 const RUNS: usize = 30;
 
 pub(super) fn run(common: &Common, etcd: &Private, report: &mut Report) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The clients of an outage run, in processes of their own, and how they fare.
+//! The clients of an outage run, in processes of their own, and their progress.
 
 use super::party::{PART, Part, election, mutex};
 use crate::judge::Folder;
@@ -24,7 +24,7 @@ pub(super) struct Crowd {
     history: Progress,
     /// The events of observers.
     observed: Progress,
-    /// Longer than any step that ends.
+    /// A time longer than any step that ends.
     limit: Duration,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Crowd {
 struct Progress {
     file: File,
     rest: Vec<u8>,
-    /// When each of them was last served.
+    /// When each client was last served.
     served: BTreeMap<String, u64>,
     /// The processes that reported the store as unavailable.
     odd: Vec<String>,
@@ -92,12 +92,12 @@ impl Crowd {
         };
         let children = parts.map(started).collect();
         let [history, observed] = [&history, &observed].map(|path| Progress::of(path));
-        // Each lock goes round once, with some leases that have to run out first.
+        // Each lock goes round once, after some leases have expired.
         let limit = Duration::from_secs(60) + lease * 4;
         Crowd { children, names: all, history, observed, limit }
     }
 
-    /// Waits until this one has just succeeded again.
+    /// Waits until this client has just succeeded again.
     pub(super) fn served_now(&mut self, name: &str) {
         let since = holdline::clock::now().0;
         let until = Instant::now() + self.limit;
@@ -108,7 +108,7 @@ impl Crowd {
         }
     }
 
-    /// Waits until each of them has succeeded since now.
+    /// Waits until each client has succeeded again from now on.
     pub(super) fn all_served(&mut self, when: &str, url: &str) {
         let since = holdline::clock::now().0;
         let until = Instant::now() + self.limit;
@@ -139,7 +139,7 @@ impl Crowd {
         all.map(|text| text.get(..400).unwrap_or(text)).collect()
     }
 
-    /// Lets all of them finish.
+    /// Lets all clients finish.
     pub(super) fn end(&mut self, run: &str) {
         self.children.iter_mut().for_each(|child| drop(child.stdin.take()));
         for child in &mut self.children {

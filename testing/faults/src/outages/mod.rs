@@ -1,5 +1,5 @@
-//! Outage runs: 16 waiters, 8 standbys and 4 observers live through restarts and freezes of their
-//! store. All of them must be served after each, in order where the store kept their places, and
+//! Outage runs: 16 waiters, 8 standbys and 4 observers go through restarts and freezes of their
+//! store. All of them must be served after each, in order if the store kept their places, and
 //! nothing may be granted twice.
 
 mod crowd;
@@ -25,7 +25,7 @@ use stores::{Row, Subject, rows};
 
 pub(crate) const CASES: &[Case] = cases![outages];
 
-/// Shorter than the freezes.
+/// A lease shorter than the freezes.
 const LEASE: Duration = Duration::from_secs(5);
 
 /// How often the store is restarted and frozen, and for how long.
@@ -47,8 +47,8 @@ impl Plan {
     }
 }
 
-/// The stores chosen by `HOLDLINE_OUTAGE_STORES` (names, with commas), or all of them, each beside
-/// the others. G24.
+/// Runs the stores named in `HOLDLINE_OUTAGE_STORES` (separated by commas), or all of them, in
+/// parallel. G24.
 fn outages() {
     let chosen = std::env::var("HOLDLINE_OUTAGE_STORES").ok();
     let wanted = |row: &Row| {
@@ -73,7 +73,7 @@ fn outages() {
 enum Outage {
     /// The nodes are killed, and started again after this time.
     Restart(Duration),
-    /// They are stopped for this time.
+    /// The nodes are stopped for this time.
     Freeze(Duration),
 }
 
@@ -98,7 +98,7 @@ fn one(row: &Row, plan: Plan) {
     scene.all_served("at the start");
     for turn in 0..plan.rounds.0.max(plan.rounds.1) {
         if turn < plan.rounds.0 {
-            // Now at once, now after some tries were made in vain.
+            // Sometimes at once, sometimes after some failed tries.
             let down = [300, 2000, 5000][turn % 3];
             scene.suffer(turn, Outage::Restart(Duration::from_millis(down)));
         }
@@ -120,7 +120,7 @@ struct Scene<'a> {
     pen: Writer,
     subject: Box<dyn Subject>,
     crowd: Crowd,
-    /// How long it took after each outage until all were served.
+    /// The time after each outage until all were served.
     took: Vec<Duration>,
 }
 
@@ -138,7 +138,7 @@ impl Scene<'_> {
         let first = if all > 1 { self.subject.leader() } else { 0 };
         let count = match (all, turn % 2) {
             (_, 0) => 1,
-            // Of a cluster of three all, of a quorum as many as it takes.
+            // All of a cluster of three; of a quorum, as many as necessary.
             (3, _) => 3,
             (all, _) => all / 2 + 1,
         };
@@ -147,7 +147,7 @@ impl Scene<'_> {
 
     fn suffer(&mut self, turn: usize, outage: Outage) {
         let (n, victims) = (self.pen.next_n(), self.victims(turn));
-        // One that holds for a while has just begun to.
+        // A client that holds for a while has just begun to.
         self.crowd.served_now(["w0", "s0"][turn % 2]);
         let event = |ph| Event::new(Op::Fault, ph, n).fault(outage.kind());
         self.pen.write(event(Phase::Invoke)).unwrap();
@@ -168,8 +168,8 @@ impl Scene<'_> {
         self.all_served(&format!("after {:?} of nodes {victims:?}", outage.kind()));
     }
 
-    /// A fresh client gets each lock; and when everything that anybody may have left has run out,
-    /// nothing is there.
+    /// Checks that a fresh client gets each lock, and that the store is empty when everything left
+    /// behind must have expired.
     fn look_after(&self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let client = runtime.block_on(opened(&self.subject.url()));
@@ -209,7 +209,7 @@ impl Scene<'_> {
             let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
             expect.unpromised.push(Unpromised { fault, rules });
         }
-        // A starved process records late that it was notified.
+        // A starved process records a notification late.
         let rules = vec![Rule::R5, Rule::R9, Rule::R12];
         expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
         expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;

@@ -1,7 +1,7 @@
-//! Checks whether the waiters kept their places.
+//! The check that the waiters kept their places.
 //!
-//! The number of a place is the token of the grant, and tokens rise in the order of grants (R2): so
-//! who keeps its place keeps the order. A place may be lost only if the store has not heard of its
+//! The number of a place is the token of the grant, and tokens rise in the order of grants (R2), so
+//! places kept are an order kept. A place may be lost only if the store has not heard from its
 //! owner for as long as a waiter may be silent, whatever the reason.
 
 use holdline_checker::{Event, Op, Phase};
@@ -14,9 +14,9 @@ const WAIT_LEASE: u64 = 3000;
 /// The fate of the places.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Those who waited when an outage began, and got the lock after it.
+    /// The number of clients that waited when an outage began, and got the lock after it.
     waited: usize,
-    /// Those of them who got it with the place that they had.
+    /// The number of these that got it with the place that they had.
     kept: usize,
     /// Places that should not have been lost.
     pub(super) broken: Vec<String>,

@@ -1,5 +1,5 @@
 //! The role of a client process of an outage run: some waiters, some standbys and an observer, each
-//! with a client of its own, who go on until the process's input ends.
+//! with a client of its own, which go on until the process's input ends.
 
 use crate::client::{deadline, opened, until_input_ends};
 use crate::recording_store::{ATTEMPT, RecordingStore};
@@ -17,12 +17,12 @@ use tokio::time::sleep;
 
 /// The variable with a process's part.
 pub(crate) const PART: &str = "HOLDLINE_OUTAGE_PART";
-/// How often a holder writes down until when it holds.
+/// The interval at which a holder records its deadline.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// How often an observer looks.
+/// The interval of an observer's looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// All that a process has to know.
+/// The parameters of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) url: String,
@@ -32,16 +32,16 @@ pub(super) struct Part {
     pub(super) standbys: Vec<String>,
     pub(super) observers: Vec<String>,
     pub(super) history: PathBuf,
-    /// Observers write into a file of their own.
+    /// The separate file of observers.
     pub(super) observed: PathBuf,
 }
 
-/// The mutex that the waiters want.
+/// The mutex for which the waiters compete.
 pub(super) fn mutex(run: &str) -> String {
     format!("{run}-mutex")
 }
 
-/// The election in which the standbys stand.
+/// The election in which the standbys are candidates.
 pub(super) fn election(run: &str) -> String {
     format!("{run}-election")
 }
@@ -70,7 +70,7 @@ async fn act(part: &Part) {
     }
 }
 
-/// Only a store that was there once is waited for.
+/// Waits until the store was reached once: only then are its outages waited out.
 async fn reached(client: &Client) {
     while client.inspect("anything").await.is_err() {}
 }
@@ -119,12 +119,12 @@ impl Actor {
                     let began = tokio::time::Instant::now();
                     self.hold(n, guard, &mut dice).await;
                     if !self.client.capabilities().fair_queue {
-                        // Without an order, it would have the lock again before anybody looks.
+                        // Without an order, it would have the lock again before others ask.
                         let held = began.elapsed();
                         sleep(held + Duration::from_millis(dice.u64(..1000))).await;
                     }
                 }
-                // An outage that is waited out must not be reported as an error.
+                // An outage must be waited out, not reported as an error.
                 Err(error) => {
                     self.write(event(Phase::Info).reason(Reason::Other(format!("{error:#}"))));
                     sleep(Duration::from_millis(200)).await;
@@ -143,8 +143,8 @@ impl Actor {
         election.label(&self.name).campaign(&self.name).await.map(Grip::Leader)
     }
 
-    /// For a moment. The first waiter and the first standby hold for longer; if their lock is not
-    /// renewed, until it is or they have lost it.
+    /// Holds for a moment. The first waiter and the first standby hold for longer: if their lock is
+    /// not renewed, until it is or they have lost it.
     async fn hold(&self, n: u64, guard: Grip, dice: &mut Rng) {
         let long = self.name.ends_with('0') && self.name.len() == 2;
         let time = Duration::from_millis(if long { 3000 } else { dice.u64(5..40) });
@@ -178,14 +178,14 @@ impl Actor {
     }
 }
 
-/// Writes down each change of leaders that it sees.
+/// Records each change of leader that it sees.
 async fn observe(part: Part, name: String, stop: Arc<AtomicBool>) {
     let pen = Writer::open(&part.observed, &part.run, &name).unwrap();
     let client = opened(&part.url).await;
     reached(&client).await;
     let mut observer = Election::new(&client, election(&part.run)).observe().every(LOOK);
     while !stop.load(Ordering::Acquire) {
-        // The last of them may have to wait for a change that does not come any more.
+        // The last call may wait for a change that never comes.
         let Ok(seen) = tokio::time::timeout(LOOK * 5, observer.next()).await else { continue };
         let event = |ph| Event::new(Op::Acquire, ph, pen.next_n());
         let event = match seen {

@@ -1,12 +1,11 @@
-//! The stores of the outage runs, and how each of them is ended, started again, stopped and let go
-//! on.
+//! The stores of the outage runs, and how each is killed, restarted, stopped and continued.
 
 use crate::redis::KEEPS;
 use holdline_checker::Expect;
 use holdline_testkit::{self as testkit, Private};
 use std::time::Duration;
 
-/// A store made of nodes, of which some may be treated badly.
+/// A store made of nodes, some of which may be broken.
 pub(crate) trait Subject: Send {
     fn url(&self) -> String;
     fn nodes(&self) -> usize;
@@ -14,27 +13,27 @@ pub(crate) trait Subject: Send {
     fn leader(&self) -> usize {
         0
     }
-    /// SIGKILL, to all of these.
+    /// Sends SIGKILL to all of these.
     fn kill(&mut self, nodes: &[usize]);
-    /// Starts them again, on their data, and returns when they serve.
+    /// Restarts them with their data, and returns when they serve.
     fn start(&mut self, nodes: &[usize]);
-    /// SIGSTOP, to all of these.
+    /// Sends SIGSTOP to all of these.
     fn stop(&mut self, nodes: &[usize]);
-    /// SIGCONT, and returns when they serve.
+    /// Sends SIGCONT to all of these, and returns when they serve.
     fn go_on(&mut self, nodes: &[usize]);
 }
 
 /// One row of the table of stores.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// The store, on servers of its own; nothing (with a word about it) if they are not here.
+    /// The store, on servers of its own; `None`, with a note, if they are not installed.
     pub(crate) open: fn() -> Option<Box<dyn Subject>>,
-    /// The most that the store keeps of a dead client, beyond its lease.
+    /// The longest that the store keeps anything of a dead client beyond its lease.
     pub(crate) late: Duration,
 }
 
 impl Row {
-    /// The store's promises in an outage: everything, except that it answers.
+    /// The store's promises in an outage: everything except an answer.
     pub(crate) fn expect(&self) -> Expect {
         Expect {
             min_share_percent: 0,
@@ -79,7 +78,7 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
-/// A database's server, and what follows in the URL of a store that installs its tables there.
+/// A database server, and the options in the URL of a store that installs its tables there.
 fn database(servers: Option<Private>, options: &str) -> Option<Box<dyn Subject>> {
     let servers = servers?;
     let url = format!("{}?install=yes{options}", servers.url());
@@ -120,8 +119,8 @@ mod sqlite {
     use rusqlite::Connection;
     use std::time::Duration;
 
-    /// A file. It has no server that could end: its outage is a process that is frozen while it
-    /// writes, so that nobody else can.
+    /// A file. It has no server that could end: its outage is a process frozen during a write,
+    /// which blocks all other writers.
     struct File {
         folder: Folder,
         frozen: Option<Connection>,

@@ -1,5 +1,5 @@
 //! Cleanness: every place in a line is its client's current one, or one that the client has given
-//! up; and when all leases have expired, every line is empty.
+//! up; and every line is empty when all leases have expired.
 
 use super::{Fact, Invariant};
 use holdline_kernel::TicketId;

@@ -1,8 +1,8 @@
 //! Exclusion: the held weight never exceeds the capacity, in true time.
 //!
-//! A client holds from its grant until the earliest of its own deadline, the report of a loss, and
-//! the sending of its leave. A ticket that was removed by force is not counted: against its holder
-//! only the tokens protect a resource.
+//! A client holds from its grant until its own deadline, the report of a loss, or the sending of
+//! its leave, whichever is first. A ticket removed by force is not counted: only tokens protect a
+//! resource against its holder.
 //!
 //! In a quorum whose nodes lose data or whose clocks jump, two may hold at once, but only if every
 //! node that promised the lock to both, for a time that includes now, has broken one of the
@@ -31,7 +31,7 @@ struct Held {
 /// The state of the check: which client holds what, by its own judgement.
 #[derive(Debug)]
 pub(crate) struct Exclusion {
-    /// Whether two may hold if all nodes that they share have broken a promise.
+    /// Whether two clients may hold if all nodes that they share have broken a promise.
     excused: bool,
     promises: Promises,
     locks: BTreeMap<Lock, Held>,
@@ -66,8 +66,8 @@ impl Held {
     }
 }
 
-/// Whether there are nodes that promised both of them a time that is not over, and each has broken
-/// a promise.
+/// Whether there are nodes that promised both tickets a time that is not over, and each of these
+/// nodes has broken a promise.
 fn excused(now: u64, promises: &Promises, one: TicketId, two: TicketId) -> bool {
     let mut shared =
         promises.to(one).filter(|(_, promise)| promise.until > now).filter_map(|(line, to_one)| {

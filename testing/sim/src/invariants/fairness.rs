@@ -1,5 +1,5 @@
-//! Fairness, first come, first served: the admitted are the front of the line, by the rule computed
-//! from scratch; a place keeps its number; no grant overtakes an earlier waiter.
+//! Fairness, first come, first served: the admitted places are the front of the line, by the rule
+//! computed from scratch; a place keeps its number; no grant overtakes an earlier waiter.
 
 use super::{Fact, Invariant, Line, Spot};
 use holdline_kernel::{Seq, TicketId};

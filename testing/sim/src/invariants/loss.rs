@@ -1,12 +1,12 @@
-//! Loss: a holder is told of it before the store could admit another client.
+//! Loss: a holder is told of its loss before the store can admit another client.
 //!
-//! Two checks are made. The server's last promise for a place bounds its holder's deadline, however
-//! long messages took and whatever became of the server since. And an honest server expires no
-//! place whose holder still relies on it. In a quorum a majority of the servers must have promised
-//! it.
+//! There are two checks. The server's last promise for a place bounds its holder's deadline,
+//! however long messages took and whatever happened to the server since. And an honest server
+//! expires no place whose holder still relies on it. In a quorum, a majority of the servers must
+//! have promised the deadline.
 //!
-//! Where a session vouches for all entries of a client, and the news of their deletion come beside
-//! it, an entry that was removed by force is believed in until those have come.
+//! If a session stands for all entries of a client, and news of their deletion arrive separately, a
+//! client relies on an entry that was removed by force until that news arrives.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant};
@@ -19,11 +19,11 @@ pub(crate) struct Loss {
     /// The number of servers that must have promised a deadline.
     majority: usize,
     honest: bool,
-    /// Whether what was removed by force may be believed in.
+    /// Whether clients may rely on a place removed by force until its news arrives.
     by_news: bool,
     promises: Promises,
-    /// Until when each place was promised. A ticket has several if a request comes twice, and the
-    /// place that it took was wiped or has lapsed in between; the answer to either may come last.
+    /// The promised deadline of each place. A ticket has several places if a request arrives twice
+    /// and the first place was wiped or expired in between; either answer may arrive last.
     places: BTreeMap<(TicketId, Seq), u64>,
     believed: BTreeMap<TicketId, (Seq, u64)>,
     forced: BTreeSet<TicketId>,
@@ -78,8 +78,8 @@ impl Invariant for Loss {
             Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
                 self.believes(id, seq, until)
             }
-            // One that was never admitted is not believed in either: before the news of those ahead
-            // came those of its own removal, or a gap.
+            // A place that was never admitted is not relied on either: news of its own removal, or
+            // a gap, arrived before the news of those ahead.
             Fact::Removed { id, seq, cause: Cause::Evicted, .. } => {
                 if self.places.contains_key(&(id, seq)) {
                     self.forced.insert(id);

@@ -1,7 +1,7 @@
 //! The invariants of every run, one file each.
 //!
-//! The world reports *facts*, in the order of true time; each invariant keeps its own state, and
-//! shares none with the world or with another invariant.
+//! The world reports *facts* in the order of true time. Each invariant keeps its own state, and
+//! shares none with the world or other invariants.
 
 mod clean;
 mod exclusion;
@@ -39,7 +39,7 @@ pub(crate) enum Cause {
     Wiped,
 }
 
-/// How an acquisition ended.
+/// The end of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Granted,
@@ -59,13 +59,13 @@ pub(crate) enum Fact<'a> {
     Uses { client: usize, id: TicketId },
     /// A client will not use this ticket again: it has left, or was told that its place is gone.
     Disowned { id: TicketId },
-    /// A client holds, by its own judgement, until this true time.
+    /// A client holds, as far as it knows, until this true time.
     Granted { lock: Lock, id: TicketId, seq: Seq, weight: u32, capacity: u32, until: u64 },
     /// A renewal prolonged a client's deadline.
     Renewed { lock: Lock, id: TicketId, seq: Seq, until: u64 },
     /// A holder's weight was lowered.
     Lowered { lock: Lock, id: TicketId, weight: u32 },
-    /// A client holds no longer: told of the loss, or about to leave.
+    /// A client no longer holds: it was told of the loss, or is about to leave.
     Ended { lock: Lock, id: TicketId },
     /// The state of a server's line after an operation.
     Line { line: Line, capacity: u32, places: &'a [Spot] },
@@ -78,7 +78,7 @@ pub(crate) enum Fact<'a> {
     Removed { line: Line, id: TicketId, seq: Seq, cause: Cause },
     /// An operator got this token, to fence the ticket that was broken by force.
     Broken { lock: Lock, id: TicketId, seq: Seq },
-    /// The faults have stopped. From now on each patient acquisition is to be admitted within this
+    /// The faults have stopped. From now on each patient acquisition must be admitted within this
     /// time.
     Calm { bound: u64 },
     /// The run has ended and all leases have expired: this many places are left in a line.
@@ -93,9 +93,9 @@ pub(crate) trait Invariant {
 
 /// The invariants that hold in this plan. A server that loses its data, or whose clock jumps, may
 /// admit another client at any moment: then neither exclusion nor the order of the clients' grants
-/// is guaranteed, and a loss is reported by the old promise. A quorum guarantees more: two hold at
-/// once only if every node that promised the lock to both has broken a promise, and the tokens rise
-/// unless a vote was counted that a node had not kept.
+/// is guaranteed, and a loss is reported by the old promise. A quorum guarantees more: two clients
+/// hold at once only if every node that promised the lock to both has broken a promise, and tokens
+/// rise unless a vote was counted that its node had not kept.
 pub(crate) fn all(plan: &Plan, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
     let (quorum, honest) = (plan.class.is_quorum(), plan.class.is_honest());
     let by_news = plan.class == Class::Entries;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Promise {
     pub(crate) seq: Seq,
     pub(crate) until: u64,
-    /// Whether it removed the ticket before that, without a request.
+    /// Whether the server removed the ticket before that, without a request.
     pub(crate) broken: bool,
 }
 

@@ -1,11 +1,11 @@
 //! Tokens: they rise strictly in the order in which the server admits holders, across restarts,
-//! loss of data and evictions.
+//! data loss and evictions.
 //!
-//! With an honest server they also rise in the order in which clients that exclude one another
+//! With an honest server, they also rise in the order in which clients that exclude one another
 //! learn of their grants. In a quorum they always do, unless a node had removed the ticket before
-//! the grant, against its promise: then a vote was counted that the node had not kept.
+//! the grant, against its promise: then a vote was counted that its node had not kept.
 //!
-//! The token of a forced removal is above the removed lock's, and not above any later one's.
+//! The token of a forced removal is above the removed lock's, and not above any later one.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant, Line, Lock};

@@ -1,4 +1,4 @@
-//! The servers: a file for each kind, which describes its processes, and the topologies of them.
+//! The servers: a file for each kind describes its processes and their topologies.
 
 pub mod etcd;
 pub mod mysql;
@@ -32,7 +32,7 @@ pub const TOPOLOGIES: &[&Topology] = &[
 ///
 /// # Errors
 ///
-/// There is none; with the names that there are.
+/// If there is none; it lists the known names.
 pub fn topology(name: &str) -> Outcome<&'static Topology> {
     TOPOLOGIES.iter().find(|topology| topology.name == name).copied().ok_or_else(|| {
         let known: Vec<&str> = TOPOLOGIES.iter().map(|topology| topology.name).collect();

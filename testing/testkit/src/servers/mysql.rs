@@ -1,7 +1,6 @@
 //! One MariaDB server, and one MySQL server.
 //!
-//! Both take the user `holdline`, which may do anything, without a password, and have an empty
-//! database `holdline`.
+//! Both have a superuser `holdline` without a password, and an empty database `holdline`.
 
 use crate::{Apart, Deployment, Node, Private, Probe, Program, Topology, free_port};
 
@@ -12,10 +11,10 @@ pub const MARIADBD: Program = Program::new(
     "brew install mariadb, or https://mariadb.org/download",
 );
 
-/// Makes an empty data folder.
+/// The program that makes an empty data folder.
 const MARIADB_INSTALL_DB: Program = Program { binary: "mariadb-install-db", ..MARIADBD };
 
-/// What that one calls; here so that it is looked for and installed.
+/// A program that `mariadb-install-db` calls, listed here so that it is found and installed.
 const MY_PRINT_DEFAULTS: Program =
     Program { binary: "my_print_defaults", package: "mariadb-client-core", ..MARIADBD };
 
@@ -35,16 +34,16 @@ pub const MYSQLD: Program = Program {
     ..Program::new("mysqld", "mysql-server-core", "https://dev.mysql.com/downloads/mysql")
 };
 
-/// Run at each start.
+/// The statements to run at each start.
 const INIT: &str = "CREATE USER IF NOT EXISTS 'holdline'@'%';\n\
                     GRANT ALL ON *.* TO 'holdline'@'%' WITH GRANT OPTION;\n\
                     CREATE DATABASE IF NOT EXISTS holdline;\n";
 
-/// A folder of its own for temporary tables: a server that starts removes what others have in a
-/// folder that they share.
+/// A folder of its own for temporary tables: in a shared folder, a starting server removes those of
+/// others.
 const TMPDIR: &str = "--tmpdir={dir}";
 
-/// What both are told alike, after the arguments that each of them wants first.
+/// A server with the arguments common to both kinds, after the first ones of its own.
 fn node(name: &str, program: &'static Program, port: u16, first: &str) -> Node {
     Node::new(name, program, port, Probe::Mysql).file("init.sql", INIT).args([
         first,
@@ -78,7 +77,7 @@ pub fn mariadb(name: &str, port: u16) -> Node {
         .args(["--innodb-log-file-size=32M"])
 }
 
-/// A MySQL server. It runs as root: unlike `nobody`, root can read a checkout wherever it is.
+/// A MySQL server. It runs as root, which unlike `nobody` can read a checkout anywhere.
 pub fn mysql(name: &str, port: u16) -> Node {
     node(name, &MYSQLD, port, "--user=root")
         .before(
@@ -88,9 +87,9 @@ pub fn mysql(name: &str, port: u16) -> Node {
         .args([NO_FILES, "--mysqlx=0", "--innodb-redo-log-capacity=32M"])
 }
 
-/// A member of a group of MySQL servers (group replication) that all take writes: its port, the
-/// port where it talks to the others, and where the first member does that, which founds the group.
-/// It answers before it is in the group.
+/// A member of a group of MySQL servers (group replication) that all take writes. The ports are its
+/// own, its port for the group, and that of the first member, which founds the group. A member
+/// answers before it has joined.
 fn member(name: &str, [port, own, first]: [u16; 3]) -> Node {
     let member = [
         format!("--server-id={port}"),
@@ -101,7 +100,7 @@ fn member(name: &str, [port, own, first]: [u16; 3]) -> Node {
     mysql(name, port).also_listens([own]).file("init.sql", member_init()).args(GROUP).args(member)
 }
 
-/// What all members are told: that they are in the group from their start, above all.
+/// The arguments of all members, above all to join the group from their start.
 const GROUP: [&str; 9] = [
     "--plugin-load-add=group_replication.so",
     "--log-bin=binlog",
@@ -114,7 +113,7 @@ const GROUP: [&str; 9] = [
     "--loose-group-replication-message-cache-size=134217728",
 ];
 
-/// Each member says this for itself, and the others do not hear of it.
+/// The statements that each member runs for itself, without replication.
 fn member_init() -> String {
     format!(
         "SET SESSION sql_log_bin = 0;\n{INIT}CHANGE REPLICATION SOURCE TO \
@@ -129,10 +128,10 @@ pub fn group() -> Deployment {
         .then(vec![member("two", [two, second, first])])
 }
 
-/// No statement reads or writes a file.
+/// Forbids statements to read or write files.
 const NO_FILES: &str = "--secure-file-priv=NULL";
 
-/// A private server of this kind; nothing (with a word about it) if it is not here.
+/// A private server of this kind; `None`, with a note, if it is not installed.
 pub fn start(name: &str, kind: fn(&str, u16) -> Node) -> Option<Private> {
     Private::launch(name, || {
         let port = free_port();

@@ -1,12 +1,12 @@
 //! One PostgreSQL server, and one behind a PgBouncer that pools by transaction.
 //!
-//! Both take any user without a password, but for `with_password` (a role that a test creates),
-//! which is asked for one.
+//! Both accept any user without a password, except `with_password` (a role that a test creates),
+//! which needs one.
 
 use crate::{Deployment, Node, Private, Probe, Program, Topology, free_port};
 use rustix::process::Signal;
 
-/// The server. Debian keeps the programs of each version in a folder of their own.
+/// The server. Debian has a folder of programs for each version.
 pub const POSTGRES: Program = Program {
     folders: &["/usr/lib/postgresql/*/bin"],
     ..Program::new(
@@ -16,7 +16,7 @@ pub const POSTGRES: Program = Program {
     )
 };
 
-/// Makes an empty database cluster.
+/// The program that makes an empty database cluster.
 const INITDB: Program = Program { binary: "initdb", ..POSTGRES };
 
 /// The pooler.
@@ -26,23 +26,23 @@ pub const PGBOUNCER: Program = Program::new(
     "brew install pgbouncer, or https://www.pgbouncer.org/install.html",
 );
 
-/// Makes a copy of a running server's data.
+/// The program that copies a running server's data.
 const PG_BASEBACKUP: Program = Program { binary: "pg_basebackup", ..POSTGRES };
 
-/// Asks nobody for a password, but for one role.
+/// Rules that ask for a password for one role only.
 const HBA: &str = "host all with_password 127.0.0.1/32 scram-sha-256\n\
                    host all all 127.0.0.1/32 trust\n\
                    host replication all 127.0.0.1/32 trust\n";
 
-/// A server without a Unix socket, whose shared memory goes with its folder. Its superuser is
+/// A server without a Unix socket, whose shared memory is in its folder. Its superuser is
 /// `postgres`.
 pub fn node(name: &str, port: u16) -> Node {
     let empty = ["-D", "{dir}/data", "-U", "postgres", "--encoding=UTF8", "--locale=C"];
     server(name, port).before(&INITDB, [&empty[..], &["--no-sync"]].concat())
 }
 
-/// A standby of the server on the port `primary`, where it has the slot `standby`. It tells the
-/// primary which row versions its queries still need.
+/// A standby of the server on the port `primary`, where it has the slot `standby`. It reports to
+/// the primary which row versions its queries still need.
 pub fn standby(port: u16, primary: u16) -> Node {
     let (primary, copy) = (primary.to_string(), ["-D", "{dir}/data", "-h", "127.0.0.1", "-p"]);
     let slot = ["-U", "postgres", "-R", "-C", "-S", "standby", "-c", "fast", "--no-sync"];
@@ -57,7 +57,7 @@ pub fn standby(port: u16, primary: u16) -> Node {
 fn server(name: &str, port: u16) -> Node {
     Node::new(name, &POSTGRES, port, Probe::Postgres)
         .user("nobody")
-        // The postmaster ends its processes by itself, and at once.
+        // The postmaster ends its own processes at once.
         .stops_by(Signal::QUIT)
         .with_children()
         .args(["-D", "{dir}/data", "-p", &port.to_string()])
@@ -82,8 +82,8 @@ fn server(name: &str, port: u16) -> Node {
         .file("pg_hba.conf", HBA)
 }
 
-/// A pooler in front of the server on this port. It logs every client in as `postgres`, and gives
-/// it a server's connection for a transaction. These are further lines of its settings.
+/// A pooler in front of the server on the port `server`. It logs in every client as `postgres`, and
+/// pools connections by transaction. `settings` are more lines of its configuration.
 pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
     Node::new("pgbouncer", &PGBOUNCER, port, Probe::Postgres)
         .user("nobody")
@@ -100,7 +100,7 @@ pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
         )
 }
 
-/// A private server; nothing (with a word about it) if it is not here.
+/// A private server; `None`, with a note, if it is not installed.
 pub fn start(name: &str) -> Option<Private> {
     Private::launch(name, || {
         let port = free_port();

@@ -1,4 +1,4 @@
-//! Calls of SQL servers that may be repeated, and what is read out of their answers.
+//! Repeatable calls to SQL servers, and the decoding of their answers.
 
 use crate::clock;
 use crate::names::Name;
@@ -15,25 +15,25 @@ use std::time::Duration;
 pub(super) struct Answer {
     /// The rows of the first result that has any.
     pub(super) rows: Vec<Row>,
-    /// How many rows the statement wrote; in PostgreSQL, or else read.
+    /// The number of rows that the statement wrote or, in PostgreSQL only, read.
     pub(super) changed: u64,
-    /// The id of the row inserted last, which a statement of MySQL may set to any number.
+    /// The last insert id, which a MySQL statement may set to any number.
     #[cfg(feature = "mysql")]
     pub(super) insert_id: u64,
-    /// Whether an earlier attempt may have been carried out, too.
+    /// Whether an earlier attempt may have been carried out too.
     pub(super) repeated: bool,
 }
 
-/// A row: its values as the server writes them out, none for a null.
+/// A row: its values as the server prints them, `None` for NULL.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row(pub(super) Vec<Option<Vec<u8>>>);
 
-/// The pauses before a call that met another transaction is sent again.
+/// The pauses before a call that conflicted with another transaction is repeated.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(1), Duration::from_millis(50)).jitter(50);
 
-/// Makes a call that may be repeated, within this time: again whenever another transaction was in
-/// its way, and once more if the connection or the statement was ended; most often the server has
+/// Makes a repeatable call within this time. Repeats it after every conflict with another
+/// transaction, and once if the connection or the statement was ended; most often the server has
 /// closed an idle connection.
 pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
     time: Duration,
@@ -58,7 +58,7 @@ pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
     Err(Fault::Silence)
 }
 
-/// Awaits a call. The request of a ticket that may take a place by it is in flight until then.
+/// Awaits a call. The `request` of a call that may take a place is in flight until it ends.
 pub(super) async fn recorded<T>(
     request: Option<OwnRequest>,
     call: impl Future<Output = Result<T, Fault>>,
@@ -103,7 +103,7 @@ impl Row {
         }
     }
 
-    /// A ticket: its 16 bytes, or a uuid.
+    /// A ticket id: its 16 bytes, or a UUID.
     pub(super) fn id(&self, at: usize) -> Option<TicketId> {
         match <[u8; 16]>::try_from(self.bytes(at)?) {
             Ok(bytes) => Some(TicketId(u128::from_be_bytes(bytes))),
@@ -112,15 +112,15 @@ impl Row {
     }
 }
 
-/// The ticket that a uuid stands for.
+/// The ticket id that a UUID encodes.
 pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
     uuid.replace('-', "").parse().ok()
 }
 
-/// Decodes a look at a line; none if it makes no sense. A row is an eviction or else a place: which
-/// one, the place number, the ticket, the weight, the microseconds that are left, the line's
-/// capacity and the note. Places are in order, and those that have lapsed are left out; the rule
-/// says which are admitted.
+/// Decodes a snapshot of a line; `None` if it is malformed. A row is an eviction or a place. Its
+/// columns are: whether it is an eviction, the place number, the ticket, the weight, the remaining
+/// microseconds, the line's capacity and the note. Places are in order, and expired ones are left
+/// out; the admission rule says which are admitted.
 pub(super) fn snapshot(rows: &[Row]) -> Option<QueueSnapshot> {
     let mut snapshot = QueueSnapshot::default();
     for row in rows {

@@ -1,9 +1,9 @@
-//! The requests to enter that are in flight or whose outcome is unknown.
+//! Requests to enter that are in flight or whose outcome is unknown.
 //!
 //! When the future of an `enter` is dropped or times out, the server may carry out the request
 //! later, after the ticket has left over another connection. The place would then stay until its
 //! lease ends. So every request to take a place is recorded here until its reply, and leaving with
-//! a ticket that is still recorded also bars it: the server refuses it later.
+//! a ticket that is still recorded also bars it: the server refuses it from then on.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(in crate::stores) struct InFlight {
     table: Mutex<Table>,
-    /// The end of a request.
+    /// Notified when a request ends.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     ended: Notify,
 }
@@ -38,8 +38,8 @@ struct Table {
 struct Requests {
     /// The number of requests in flight.
     open: u32,
-    /// A request had no reply. A later reply does not settle that: it may be of another
-    /// connection.
+    /// Whether a request had no reply. A later reply does not settle it: it may have come over
+    /// another connection.
     doubt: bool,
     since: Time,
 }
@@ -51,15 +51,15 @@ pub(in crate::stores) struct RequestInFlight<T: Deref<Target = InFlight>> {
     answered: bool,
 }
 
-/// A request that may go on without its caller.
+/// A request that may outlive its caller.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(in crate::stores) type OwnRequest = RequestInFlight<Arc<InFlight>>;
 
-/// The number of tickets from which old ones are removed; after that, at twice the number that was
-/// left. A client that never leaves cannot make it grow without bound.
+/// The number of tickets at which old ones are first removed; after that, at twice the number left.
+/// So the table stays bounded even if a client never leaves.
 const KEPT: usize = 4096;
 
-/// How long a departure waits for the answers to the requests of its ticket.
+/// How long a departure waits for the answers to its ticket's requests.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
@@ -71,7 +71,7 @@ impl InFlight {
         RequestInFlight { in_flight: self, id, answered: false }
     }
 
-    /// The same of a request that may go on without its caller.
+    /// The same for a request that may outlive its caller.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(in crate::stores) fn begin_own(self: &Arc<Self>, id: TicketId) -> OwnRequest {
         self.record(id);
@@ -96,21 +96,21 @@ impl InFlight {
         self.table.lock().tickets.contains_key(&id)
     }
 
-    /// Whether the server may yet carry out a request to enter, for a ticket that leaves. Requests
-    /// are finished in the background, so their answers are waited for, within [`SETTLE_TIME`]: a
-    /// ticket whose requests were all answered need not be barred.
+    /// [`in_doubt`](Self::in_doubt) for a ticket that leaves. Requests are finished in the
+    /// background, so this first waits up to [`SETTLE_TIME`] for their answers: a ticket whose
+    /// requests were all answered need not be barred.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(in crate::stores) async fn stays_in_doubt(&self, id: TicketId) -> bool {
         clock::within(clock::now().after(SETTLE_TIME), self.settled(id)).await;
         self.in_doubt(id)
     }
 
-    /// Waits until no request to enter is in flight.
+    /// Waits until the ticket has no request in flight.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     async fn settled(&self, id: TicketId) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
-            ended.as_mut().enable(); // before the look, so that no end is missed
+            ended.as_mut().enable(); // before the check, so that no end is missed
             if self.table.lock().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
                 return;
             }
@@ -158,7 +158,7 @@ impl<T: Deref<Target = InFlight>> Drop for RequestInFlight<T> {
     }
 }
 
-/// The error for a call whose first attempt, of which no reply came, may have removed what the
+/// The error for a repeated call whose first attempt had no reply and may have removed what the
 /// second did not find.
 pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
     let message = format!(

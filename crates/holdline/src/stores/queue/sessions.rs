@@ -1,18 +1,17 @@
-//! Locks that a session of a database holds, so that they end with it: the engine of the schemes
-//! `row` and `advisory` of PostgreSQL, `row` and `named` of MySQL. A [`Dialect`] is what is said to
-//! the server.
+//! Locks that a database session holds and that end with it: the engine of PostgreSQL's schemes
+//! `row` and `advisory` and of MySQL's `row` and `named`. A [`Dialect`] has the statements.
 //!
 //! There is no queue. A lock is tried, and never waited for in the server, so that a waiter holds
-//! no connection and no snapshot; it tries again when it is told of a release, or after a pause.
-//! To the server, all locks of a session are one client's; so the tickets of this process that hold
-//! or try to get a lock have places here, and one that another is in the way of is told to wait.
+//! no connection and no snapshot; it tries again when notified of a release, or after a pause. To
+//! the server, all locks of a session belong to one client. So the tickets of this process that
+//! hold or try to get a lock have places here, and conflicting tickets are told to wait.
 //!
-//! A call to the server, once begun, is carried to its end on the store's own thread, whatever
-//! becomes of the future that asked for it, and the calls of a ticket follow one another. So it is
-//! known what a connection holds, and a ticket that leaves waits for its own attempt.
+//! Once begun, a call to the server runs to completion on the store's own thread, even if the
+//! caller's future is dropped, and the calls of a ticket run one after another. So it is known what
+//! a connection holds, and a ticket that leaves waits for its own attempt.
 //!
-//! A task looks after each held lock: when its connection ends, which the socket tells at once, the
-//! holder is told; when its lease ends, the lock is freed.
+//! A task watches each held lock: when its connection ends, which the socket reports at once, the
+//! holder is told; when its lease ends, the lock is released.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,27 +39,28 @@ use tokio::task::JoinSet;
 /// The answer to a call.
 pub(super) type Answer<T> = Result<T, Fault>;
 
-/// What is said to a server about locks of sessions. As text it is the store's address.
+/// The server-specific part of session locks. Its `Display` is the store's address.
 pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
-    /// A held lock's part of a connection. Dropping it closes the connection, unless it is free.
+    /// A held lock's share of a connection. Unless the lock is free, its drop closes the
+    /// connection.
     type Hold: Send;
 
-    /// Whether the server has records of holders, which all clients see.
+    /// Whether the server has records of holders that all clients see.
     const RECORDS: bool;
 
-    /// What helps if there is no room for another lock.
+    /// The advice when there is no room for another lock.
     const MORE: &str;
 
-    /// The thread of the connections, started if need be.
+    /// The connections' thread, started if need be.
     fn background() -> Result<&'static Background>;
 
-    /// The most locks of this store that are held or tried at a time, and that are tried.
+    /// The maximum number of locks held or tried at a time, and of concurrent attempts.
     fn most(&self) -> (usize, usize);
 
-    /// Connects, and refuses servers and proxies with which the scheme cannot be used.
+    /// Connects, and refuses servers and proxies that the scheme cannot work with.
     fn check(&self) -> impl Future<Output = Answer<()>> + Send;
 
-    /// What a name is to the server: names that are one lock there have one identity.
+    /// The server's identity of a name: names that are the same lock there have the same identity.
     fn identity(&self, line: &Name) -> Result<String>;
 
     /// Whether readers can share a lock.
@@ -68,7 +68,7 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         false
     }
 
-    /// Takes a lock if it is free. Returns its token too, 0 if it has none.
+    /// Takes a lock if it is free. Also returns its token, 0 if it has none.
     fn take(
         &self,
         lock: &Lock,
@@ -83,8 +83,8 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         asked: &Asked,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
-    /// Frees a lock, and tells those who wait; without a hold, one of another process, if that can
-    /// be done. Returns false if it was not held.
+    /// Releases a lock and notifies waiters; without a hold, releases another process's lock if
+    /// possible. Returns false if it was not held.
     fn release(
         &self,
         lock: &Lock,
@@ -95,7 +95,7 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
     /// Waits for the end of the connection.
     fn ended(hold: &Self::Hold) -> BoxFuture<'static, ()>;
 
-    /// Takes a lock away by force, and returns what [`AsyncStore::evict`] does.
+    /// Breaks a lock by force. Returns the same as [`AsyncStore::evict`].
     fn evict(
         &self,
         lock: &Lock,
@@ -103,7 +103,7 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         note: &str,
     ) -> impl Future<Output = Answer<Option<Seq>>> + Send;
 
-    /// What the server knows of a lock.
+    /// The server's view of a lock.
     fn look(&self, lock: &Lock) -> impl Future<Output = Answer<QueueSnapshot>> + Send;
 
     /// The names of the locks on record.
@@ -111,7 +111,7 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         async { Ok(Vec::new()) }
     }
 
-    /// The pause of a waiter.
+    /// The pause between a waiter's attempts.
     fn pause(&self) -> Duration;
 
     /// Waits for a notice that a lock may be free.
@@ -131,13 +131,13 @@ pub(super) struct Lock {
     pub(super) line: Name,
     /// See [`Dialect::identity`].
     pub(super) identity: String,
-    /// Held together with others that share.
+    /// Whether other shared holders can hold it too.
     pub(super) shared: bool,
 }
 
-/// What is asked for by an entry.
+/// The request of an entry.
 pub(super) struct Asked {
-    /// Its lease is the one to be had from now on.
+    /// Its lease counts from now.
     pub(super) ticket: Ticket,
     pub(super) note: Arc<str>,
     pub(super) how: Enter,
@@ -152,29 +152,29 @@ pub(super) struct Held<H> {
     pub(super) until: Time,
     capacity: u32,
     note: Arc<str>,
-    /// The task that looks after it; it ends with this.
+    /// The task that watches the lock; it ends with this.
     watch: JoinSet<()>,
 }
 
-/// A store of locks of sessions.
+/// A store of session locks.
 pub(super) struct SessionLocks<D: Dialect>(Arc<Shared<D>>);
 
 struct Shared<D: Dialect> {
     dialect: D,
-    /// By the identities of their locks.
+    /// Keyed by the identity of the lock.
     places: Mutex<HashMap<String, Vec<Arc<Place<D>>>>>,
     room: Arc<Semaphore>,
     attempts: Arc<Semaphore>,
     loss: LossHandler,
 }
 
-/// The place of a ticket that holds, or whose attempt is under way.
+/// The place of a ticket that holds a lock or is trying to get it.
 struct Place<D: Dialect> {
     id: TicketId,
     lock: Lock,
     /// Locked during a call.
     held: Arc<Turn<Option<Held<D::Hold>>>>,
-    /// Whether another ticket of this process was told to wait because of this one.
+    /// Whether this place made another ticket of this process wait.
     in_the_way: AtomicBool,
     _room: OwnedSemaphorePermit,
 }
@@ -195,7 +195,7 @@ impl<D: Dialect> SessionLocks<D> {
         Ok(locks)
     }
 
-    /// Runs a call about a lock to its end on the store's thread, also if this future is dropped.
+    /// Runs a call to completion on the store's thread, even if this future is dropped.
     async fn carry_out<T: Send + 'static>(
         &self,
         line: Option<&Name>,
@@ -237,7 +237,7 @@ impl<D: Dialect> SessionLocks<D> {
         places.get(&lock.identity)?.iter().find(|place| place.id == id).cloned()
     }
 
-    /// The place of a ticket, made now unless another is in its way.
+    /// The place of a ticket, created if need be; `None` if another ticket is in the way.
     fn reserve(&self, lock: &Lock, id: TicketId) -> Result<Option<Arc<Place<D>>>> {
         let mut places = self.0.places.lock();
         let here = places.get(&lock.identity).map_or(&[][..], Vec::as_slice);
@@ -263,7 +263,7 @@ impl<D: Dialect> SessionLocks<D> {
         Ok(Some(place))
     }
 
-    /// Removes a place, and wakes a ticket that it was in the way of.
+    /// Removes a place, and wakes a ticket that it made wait.
     fn forget(&self, place: &Arc<Place<D>>) {
         let identity = &place.lock.identity;
         let mut places = self.0.places.lock();
@@ -331,7 +331,7 @@ impl<D: Dialect> SessionLocks<D> {
         Ok(Standing::Lost)
     }
 
-    /// Gives a place up. Returns whether it held until now.
+    /// Gives up a place. Returns whether it held the lock until now.
     async fn release(
         &self,
         place: &Arc<Place<D>>,
@@ -347,7 +347,7 @@ impl<D: Dialect> SessionLocks<D> {
         Ok(freed? && there)
     }
 
-    /// Looks after a lock: it ends with its connection, or with its lease.
+    /// Watches a lock, which ends with its connection or its lease.
     fn look_after(
         &self,
         place: &Arc<Place<D>>,
@@ -378,7 +378,7 @@ impl<D: Dialect> SessionLocks<D> {
                     *held = None;
                     return locks.forget(&place);
                 }
-                // An error was told by what it closed.
+                // An error closes the connection, which frees the lock.
                 let _ = locks.release(&place, &mut held).await;
                 return locks.0.loss.hint(place.id);
             }
@@ -396,7 +396,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         how: Enter,
     ) -> Result<Standing> {
         let lock = self.wanted(line, ticket)?;
-        // Those that wait for their turn cost nothing if they are given up. It is never closed.
+        // A caller that gives up before its turn costs nothing. The semaphore is never closed.
         let turn = match how {
             Enter::Keep(_) => None,
             Enter::Try | Enter::Queue => Arc::clone(&self.0.attempts).acquire_owned().await.ok(),
@@ -410,7 +410,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
                 return Ok(if turn.is_some() { self.waiting(ticket) } else { Standing::Lost });
             };
             let held = Arc::clone(&place.held).lock_owned().await;
-            // Unless the call before this one has removed it.
+            // The call before this one may have removed it.
             if self.find(&lock, ticket.id).is_some_and(|it| Arc::ptr_eq(&it, &place)) {
                 break (place, held);
             }
@@ -472,8 +472,8 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         Ok(snapshot)
     }
 
-    /// Without records, the server knows no names: the locks that this process holds or tries to
-    /// get, which are held by others otherwise.
+    /// Without records, the server knows no names. Then it lists the locks that this process holds,
+    /// or tries to get from others.
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         if D::RECORDS {
             let (locks, prefix) = (self.clone(), prefix.to_owned());
@@ -508,7 +508,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         self.0.dialect.capabilities()
     }
 
-    /// The same: its work is done on a thread of its own.
+    /// The same store: its work runs on a thread of its own.
     fn background_handle(&self) -> Self {
         self.clone()
     }

@@ -1,5 +1,5 @@
-//! What the stores in SQL databases have in common: the faults of calls, what the functions of the
-//! lease tables take and answer, and what the schemes promise.
+//! Code shared by the stores in SQL databases: the faults of calls, the arguments and results of
+//! the lease table's functions, and the capabilities of the schemes.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -36,31 +36,31 @@ pub(super) struct ServerError {
     /// The SQLSTATE in PostgreSQL, the number in MySQL.
     pub(super) code: String,
     pub(super) message: String,
-    /// The kind of the library's error, and what is said of the server. The text is what the call
-    /// was about.
+    /// The kind of the error for the user, and a clause about the server. The text is the subject
+    /// of the call.
     pub(super) meaning: fn(&ServerError, &str) -> (ErrorKind, String),
 }
 
-/// Serialization failures, deadlocks, a row that changed since it was read, MySQL's end of a wait
-/// for a row, and a commit that a group of its servers refuses.
+/// Serialization failures, deadlocks, a row that changed since it was read, MySQL's failed waits
+/// for a row lock, and commits refused by its group replication.
 const CONFLICTS: [&str; 8] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572", "3101"];
-/// MySQL's ends of a statement from outside: the server shuts down, the statement or its connection
-/// was killed, it took too long. A procedure may have committed by then.
+/// MySQL's errors for a statement ended from outside: by a shutdown, a kill of the statement or its
+/// connection, or a timeout. A procedure may have committed by then.
 const INTERRUPTED: [&str; 7] = ["1053", "1077", "1079", "1317", "1927", "1969", "3024"];
 
 impl Fault {
-    /// Whether this is the server's answer by one of these codes.
+    /// Whether the server answered with one of these error codes.
     pub(super) fn is(&self, codes: &[&str]) -> bool {
         matches!(self, Fault::Refused(error) if codes.contains(&&*error.code))
     }
 
-    /// Whether another transaction was in the way, so that the same call can be made again at once.
+    /// Whether the call conflicted with another transaction, so that it can be repeated at once.
     pub(super) fn conflict(&self) -> bool {
         self.is(&CONFLICTS)
     }
 
-    /// Whether the connection or the statement was ended, so that the call may be made once more on
-    /// another connection: it broke, its server is shutting down, or is a standby now.
+    /// Whether the connection or the statement was ended, so that the call may be repeated once on
+    /// another connection: it broke, or its server is shutting down or has become a standby.
     pub(super) fn ended(&self) -> bool {
         match self {
             Fault::Unsent(_) | Fault::Broken(_) => true,
@@ -81,7 +81,7 @@ impl Fault {
         self.silent() || matches!(self, Fault::Refused(error) if error.interrupted())
     }
 
-    /// The same, of a connection that was not made: nothing was sent.
+    /// The fault of a failed attempt to connect: nothing was sent.
     pub(super) fn unsent(self) -> Self {
         match self {
             Fault::Broken(why) => Fault::Unsent(why),
@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// The error for the user. `what` is what the call was about, such as a lock.
+    /// The error for the user. `what` is the subject of the call, such as a lock.
     pub(super) fn explain(self, address: &impl Display, what: &str) -> Error {
         let (kind, message) = match self {
             Fault::Silence => (
@@ -117,8 +117,8 @@ impl Fault {
 }
 
 impl ServerError {
-    /// Whether it may have come while the server waited for a commit to be confirmed. PostgreSQL
-    /// ends a session so.
+    /// Whether the error may have come while the server waited for a commit to be confirmed.
+    /// PostgreSQL ends sessions with 57P codes.
     fn interrupted(&self) -> bool {
         self.code.starts_with("57P") || INTERRUPTED.contains(&&*self.code)
     }
@@ -130,7 +130,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// The answer to a call, or that there was none until then.
+/// The answer to a call, or [`Fault::Silence`] at `limit`.
 pub(super) async fn answered<T, E: Into<Fault>>(
     limit: Time,
     call: impl Future<Output = Result<T, E>>,
@@ -140,8 +140,8 @@ pub(super) async fn answered<T, E: Into<Fault>>(
         .map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into))
 }
 
-/// The error that says what listens at the first host that replies, if that is another kind of
-/// server than `kind`. The caller limits the time.
+/// The error that says what listens at the first host that replies, if it is not a server of this
+/// kind. The caller limits the time.
 pub(super) async fn foreign(
     address: &impl Display,
     kind: &str,
@@ -151,7 +151,7 @@ pub(super) async fn foreign(
     let what = match found {
         Found::MySql if kind == "MySQL" => return None,
         Found::Postgres if kind == "PostgreSQL" => return None,
-        Found::Closed => return None, // PostgreSQL does so as well
+        Found::Closed => return None, // PostgreSQL closes it too
         Found::Tls => format!("speaks TLS before anything else, which {kind} does not"),
         Found::Other(text) => format!("is no {kind} server: it answers \"{text}\""),
         found => format!("is {found}, not {kind}"),
@@ -159,12 +159,12 @@ pub(super) async fn foreign(
     Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {host} {what}")))
 }
 
-/// The server's words, short and on one line.
+/// The server's message, shortened and on one line.
 pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
-/// The error for an answer that cannot be read.
+/// The error for a malformed answer.
 pub(super) fn invalid_reply(address: &impl Display, line: &Name) -> Error {
     let message = format!(
         "{address} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
@@ -173,12 +173,12 @@ pub(super) fn invalid_reply(address: &impl Display, line: &Name) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Whole microseconds, at least as long: a lease is never shorter than it was asked for.
+/// Whole microseconds, rounded up: a lease is never shorter than requested.
 pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// The kind of an entry, as `enter` takes it.
+/// The kind of an entry, as an argument of `enter`.
 pub(super) fn number_of(how: Enter) -> i64 {
     match how {
         Enter::Try => -1,
@@ -188,8 +188,8 @@ pub(super) fn number_of(how: Enter) -> i64 {
 }
 
 /// Decodes the result of `enter`: an answer, a place number (or, after 3, the line's capacity), and
-/// the time after which it is worth asking again, if that is before the ticket must be renewed.
-/// None if it makes no sense.
+/// the time after which to ask again, if that is before the ticket must be renewed. `None` if it is
+/// malformed.
 pub(super) fn standing(
     ticket: &Ticket,
     answer: i64,
@@ -211,7 +211,7 @@ pub(super) fn standing(
     })
 }
 
-/// Refuses tables of another version than this program's.
+/// Refuses tables whose version is not this program's.
 pub(super) fn check_version(
     address: &impl Display,
     database: &str,
@@ -232,7 +232,7 @@ pub(super) fn check_version(
     Err(Fault::Ours(ErrorKind::Unsupported, message))
 }
 
-/// The scheme of this name, of those that a kind of store has.
+/// The scheme of this name among those of a kind of store.
 pub(super) fn scheme<S: Copy>(
     store: &str,
     schemes: &[(&str, S)],
@@ -248,7 +248,7 @@ pub(super) fn scheme<S: Copy>(
     found.map(|(_, scheme)| *scheme).ok_or_else(unknown)
 }
 
-/// The time limit of a call, as a URL says it; or what is wrong with that.
+/// Parses the time limit of calls in a URL. The error says what is wrong with it.
 pub(super) fn timeout(value: &str) -> Result<Duration, &'static str> {
     let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
     url::duration(value)
@@ -256,7 +256,7 @@ pub(super) fn timeout(value: &str) -> Result<Duration, &'static str> {
         .ok_or("has a timeout that is not like 500ms or 2s, from 50ms to 60s")
 }
 
-/// What an option says that is on or off; or what is wrong with that.
+/// Parses an option that is on or off. The error says what is wrong with it.
 pub(super) fn yes(option: &str, value: &str) -> Result<bool, String> {
     match value {
         "yes" | "true" | "1" => Ok(true),
@@ -265,7 +265,7 @@ pub(super) fn yes(option: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// The lease table. Replication is asynchronous, unless set otherwise.
+/// The lease table. Replication is asynchronous unless configured otherwise.
 pub(super) const LEASE_TABLE: Capabilities =
     Capabilities { survives_restart: true, ..queue::CAPABILITIES };
 
@@ -279,7 +279,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     ..queue::CAPABILITIES
 };
 
-/// The finding about connections.
+/// Adds the finding about connections.
 #[cfg(feature = "doctor")]
 pub(super) fn connections(used: u64, most: u64, advice: &str, findings: &mut Findings) {
     let found = format!("{used} of {most} are used");
@@ -290,7 +290,7 @@ pub(super) fn connections(used: u64, most: u64, advice: &str, findings: &mut Fin
     }
 }
 
-/// The finding about a server's clock, in microseconds, which this answers.
+/// Adds the finding about a server's clock, which `asked` returns in microseconds.
 #[cfg(feature = "doctor")]
 pub(super) async fn clock_of(
     address: &impl Display,

@@ -1,4 +1,4 @@
-//! etcd: one member, and a cluster of three; and clusters of a test's own.
+//! etcd: one member, a cluster of three, and private clusters for tests.
 
 #[cfg(feature = "links")]
 mod network;
@@ -39,10 +39,10 @@ pub const THREE: Topology = Topology {
     build: deployment,
 };
 
-/// How a member is run.
+/// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `http` or `https`: how clients reach it.
+    /// The scheme for clients: `http` or `https`.
     pub scheme: &'static str,
     /// More arguments.
     pub args: Vec<String>,
@@ -69,14 +69,14 @@ pub fn deployment(ports: &[u16]) -> Deployment {
     members(ports, &peers, &Settings::default())
 }
 
-/// Members with these ports for clients and peers, which reach each other at their `fronts`.
+/// Members with these ports for clients and peers. They reach each other at their `fronts`.
 fn members(ports: &[[u16; 2]], fronts: &[u16], settings: &Settings) -> Deployment {
     let clients: Vec<u16> = ports.iter().map(|[client, _]| *client).collect();
     let nodes = (0..ports.len()).map(|at| member(at, ports[at], fronts, settings)).collect();
     Deployment::new(url(&clients), nodes).leads(leads)
 }
 
-/// Whether the member whose metrics are at this port leads.
+/// Whether the member with its metrics at this port is the leader.
 fn leads(port: u16) -> bool {
     http_get(port, "/metrics").is_ok_and(|text| text.contains("\netcd_server_is_leader 1"))
 }
@@ -86,8 +86,8 @@ fn url(clients: &[u16]) -> String {
     format!("etcd://{}", hosts(clients).join(","))
 }
 
-/// A member that listens on two ports, for clients and for peers. `fronts` is where each member is
-/// reached by the others: its port for peers, or a proxy's.
+/// A member that listens on two ports, for clients and for peers. `fronts` are the ports at which
+/// the members reach each other: their ports for peers, or those of proxies.
 fn member(at: usize, [client, peer]: [u16; 2], fronts: &[u16], settings: &Settings) -> Node {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let clients = format!("{}://127.0.0.1:{client}", settings.scheme);

@@ -1,17 +1,17 @@
 //! Links between the members of an etcd cluster.
 //!
-//! All members reach a member at one address, so a link in front of it could not tell who calls.
-//! What members say to each other begins with the caller's own address, and a front reads that, and
-//! then uses the link between these two. Calls that do not name their caller (a follower that
-//! passes a lease's keep-alive message on to the leader, mostly) have a link of their own.
+//! All members reach a member at the same address, so a single link in front of it could not tell
+//! its callers apart. Requests between members begin with the caller's address; a front reads it
+//! and uses the link between these two. Calls that do not name their caller (mostly keep-alive
+//! messages of leases that a follower forwards to the leader) have a link of their own.
 
 use crate::network::{Front, Network, link};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The network between members that listen at these ports, and where each says that it can be
-/// reached: its front.
+/// The network between members that listen at these ports, and the ports that they advertise: their
+/// fronts.
 pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
     let row = || members.iter().map(|port| vec![link(*port)]).collect();
     let network = Network { links: (0..=members.len()).map(|_| row()).collect() };
@@ -28,7 +28,7 @@ pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
     (network, ports)
 }
 
-/// Looks into the head of the first request, and leaves it where it is.
+/// Peeks at the head of the first request, without consuming it.
 fn who_calls(caller: &TcpStream, ports: &[u16]) -> io::Result<Option<usize>> {
     let mut head = [0; 4096];
     loop {
@@ -41,6 +41,6 @@ fn who_calls(caller: &TcpStream, ports: &[u16]) -> io::Result<Option<usize>> {
         if count == 0 || count == head.len() || text.contains("\r\n\r\n") {
             return Ok(None);
         }
-        std::thread::sleep(Duration::from_millis(1)); // the rest of it is on its way
+        std::thread::sleep(Duration::from_millis(1)); // the rest is on its way
     }
 }

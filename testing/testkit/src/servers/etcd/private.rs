@@ -1,4 +1,4 @@
-//! Members of etcd of a test's own, which it may treat as it likes.
+//! Private etcd members, to which a test may do anything.
 
 use super::{Settings, member};
 use crate::probe::http_get;
@@ -7,12 +7,11 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// A cluster of etcd. What can be done to its members is what [`Private`] says. It is gone when
-/// this is dropped.
+/// An etcd cluster, which is removed on drop. [`Private`] has the operations on its members.
 #[derive(Debug)]
 pub struct Servers(pub Private);
 
-/// A cluster of so many members; `None` without etcd, which is noted by [`crate::missing()`].
+/// A cluster of `count` members; `None` without etcd, which is noted by [`crate::missing()`].
 pub fn start(count: usize) -> Option<Servers> {
     start_in(memory(), count, &quick())
 }
@@ -35,17 +34,17 @@ pub fn start_tls() -> Option<Servers> {
     with_certificates(&[])
 }
 
-/// The same, for those alone who show a certificate of that authority.
+/// The same, but only for clients with a certificate of that authority.
 pub fn start_mutual() -> Option<Servers> {
     with_certificates(&["--client-cert-auth", "--trusted-ca-file", "{dir}/../ca.pem"])
 }
 
-/// One member that forgets who has logged in after 2 s in which nothing was heard of them.
+/// One member that forgets logins after 2 s of silence.
 pub fn start_forgetful() -> Option<Servers> {
     start_in(memory(), 1, &quick().args(&["--auth-token-ttl", "1"]))
 }
 
-/// One member whose data is on a disk, so that it takes its time to write.
+/// One member with its data on a disk, so that writes take time.
 pub fn start_on_disk() -> Option<Servers> {
     let folder = Folder::on_disk("etcd").unwrap_or_else(|e| panic!("{e}"));
     start_in(folder, 1, &quick())
@@ -60,7 +59,7 @@ fn memory() -> Folder {
     Folder::new("etcd").unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Elections within a second.
+/// Settings for elections within a second.
 fn quick() -> Settings {
     Settings::default().args(&["--heartbeat-interval", "50", "--election-timeout", "500"])
 }
@@ -88,7 +87,7 @@ fn with_certificates(more: &[&str]) -> Option<Servers> {
     }
     let describe = || {
         let (ports, metrics) = ([free_port(), free_port()], free_port());
-        // Health is asked for where it is not encrypted.
+        // The health check is served without encryption.
         let settings = Settings { scheme: "https", ..quick() }
             .args(&["--cert-file", "{dir}/../cert.pem", "--key-file", "{dir}/../key.pem"])
             .args(&["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
@@ -138,7 +137,7 @@ impl Servers {
     ///
     /// # Panics
     ///
-    /// If the first member does not tell.
+    /// If the first member does not report it.
     pub fn version(&self) -> [u32; 3] {
         let text = self.get(0, "/version");
         let version =
@@ -148,20 +147,20 @@ impl Servers {
         [number(), number(), number()]
     }
 
-    /// How many calls of this method the first member has seen.
+    /// The number of calls of this method that the first member has received.
     pub fn calls(&self, method: &str) -> u64 {
         count(&self.get(0, "/metrics"), "started", method)
     }
 
-    /// How many messages of this method the first member has got.
+    /// The number of messages of this method that the first member has received.
     pub fn messages(&self, method: &str) -> u64 {
         count(&self.get(0, "/metrics"), "msg_received", method)
     }
 
-    /// All calls so far about keys and leases, by method. Without the reads that go with keep-alive
-    /// messages, one with each.
+    /// All calls so far for keys and leases, by method, without the one read that goes with each
+    /// keep-alive message.
     pub fn all_calls(&self) -> Calls {
-        // A keep-alive message and its read are one only when both have arrived.
+        // A keep-alive message and its read cancel out only when both have arrived.
         let mut last = None;
         loop {
             let metrics = self.get(0, "/metrics");
@@ -188,7 +187,7 @@ impl Servers {
         command
     }
 
-    /// What `etcdctl` prints.
+    /// The output of `etcdctl`.
     ///
     /// # Panics
     ///
@@ -211,7 +210,7 @@ impl Servers {
         self.say(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// Starts a member that was killed, without its data.
+    /// Restarts a killed member without its data.
     ///
     /// # Panics
     ///
@@ -258,7 +257,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// What came on top of these.
+    /// The calls since these counts.
     pub fn since(self, before: Calls) -> Calls {
         Calls {
             txn: self.txn - before.txn,
@@ -269,7 +268,7 @@ impl Calls {
         }
     }
 
-    /// All of them.
+    /// The sum of all counts.
     pub fn sum(self) -> u64 {
         self.txn + self.range + self.delete + self.put + self.grant
     }

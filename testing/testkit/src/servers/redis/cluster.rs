@@ -31,7 +31,7 @@ pub(crate) fn three(ports: &[u16], args: &[&str]) -> Deployment {
 }
 
 fn node(name: String, port: u16) -> Node {
-    // The second port is the bus, on which the nodes talk to each other.
+    // The second port is the cluster bus.
     super::node(name, port).also_listens([port + CLUSTER_BUS]).args([
         "--cluster-enabled",
         "yes",
@@ -42,8 +42,8 @@ fn node(name: String, port: u16) -> Node {
     ])
 }
 
-/// Deals out the slots and introduces the nodes. By hand, so that `redis-cli` is not needed, and
-/// with `ADDSLOTS` and not the shorter `ADDSLOTSRANGE`, which only Redis 7 has.
+/// Assigns the slots and introduces the nodes to each other, without `redis-cli`, and with
+/// `ADDSLOTS`, because only Redis 7 has the shorter `ADDSLOTSRANGE`.
 fn join(ports: &[u16]) -> Outcome<()> {
     let share = SLOTS.div_ceil(ports.len() as u16);
     for (index, port) in (0u16..).zip(ports) {
@@ -53,7 +53,7 @@ fn join(ports: &[u16]) -> Outcome<()> {
         let mut command = vec!["CLUSTER", "ADDSLOTS"];
         command.extend(slots.iter().map(String::as_str));
         say(*port, &command)?;
-        // Different epochs from the start, else the nodes must first settle a tie.
+        // Different epochs from the start; otherwise the nodes must first resolve a tie.
         say(*port, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()])?;
     }
     for other in &ports[1..] {

@@ -1,5 +1,5 @@
-//! Redis servers: one, one that tells of its keys, and five that know nothing of each other; a
-//! cluster, a primary with sentinels, and other versions; and servers of a test's own.
+//! Redis servers: one, one with keyspace events, and five independent ones; a cluster, a primary
+//! with sentinels, and other versions; and private servers for tests.
 
 pub mod cluster;
 mod private;
@@ -13,17 +13,17 @@ pub use private::{
 use super::hosts;
 use crate::{Deployment, Node, Probe, Program, Topology};
 
-/// Redis itself; Valkey would do as well.
+/// The Redis server; Valkey would work as well.
 pub const REDIS: Program = Program::new(
     "redis-server",
     "redis-server",
     "brew install redis, or https://redis.io/docs/latest/operate/oss_and_stack/install",
 );
 
-/// Up when it answers a ping.
+/// The probe for a server that answers a ping.
 pub(crate) const PONG: Probe = Probe::Redis(&["PING"], &["PONG"]);
 
-/// A Redis that keeps nothing on disk.
+/// A Redis server that keeps nothing on disk.
 pub fn node(name: impl Into<String>, port: u16) -> Node {
     Node::new(name, &REDIS, port, PONG).args(["--port", &port.to_string()]).args([
         "--bind",
@@ -72,7 +72,7 @@ pub const FIVE: Topology = Topology {
     },
 };
 
-/// The URL of a quorum of servers on these ports, or of the only one.
+/// The URL of a quorum of servers on these ports, or of the only server.
 fn quorum(ports: &[u16]) -> String {
     let urls: Vec<String> = ports.iter().map(|port| url(*port)).collect();
     if let [only] = &urls[..] { only.clone() } else { format!("quorum:{}", urls.join(",")) }

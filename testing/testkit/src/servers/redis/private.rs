@@ -1,4 +1,4 @@
-//! Redis servers of a test's own, which it may treat as it likes.
+//! Private Redis servers, to which a test may do anything.
 
 use super::sentinel::watchers_of;
 use super::{node, url};
@@ -9,8 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A Redis server: one of the test's own, or one that is shared. Of its own, the test may do to it
-/// whatever a [`crate::Server`] allows; it ends when this is dropped.
+/// A Redis server, private or shared. To a private one, a test may do whatever [`crate::Server`]
+/// allows; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     url: String,
@@ -20,12 +20,12 @@ pub struct Server {
 #[derive(Debug)]
 struct Own {
     server: crate::Server,
-    /// The last of a group of servers removes the data of all.
+    /// The last server of a group to be dropped removes the data of all.
     _folder: Arc<Folder>,
 }
 
-/// A server to share with others, that of `HOLDLINE_TEST_REDIS`, or else a private one; `None` if
-/// there is neither, which is noted by [`crate::missing()`].
+/// The shared server of `HOLDLINE_TEST_REDIS`, or else a private one; `None` if there is neither,
+/// which is noted by [`crate::missing()`].
 pub fn start(name: &str) -> Option<Server> {
     match std::env::var(super::SINGLE.env) {
         Ok(url) => Some(Server { url, own: None }),
@@ -33,13 +33,12 @@ pub fn start(name: &str) -> Option<Server> {
     }
 }
 
-/// A private server with these arguments besides the usual ones. Its folder has this name.
+/// A private server with these additional arguments, and its folder of this name.
 pub fn private(name: &str, args: &[&str]) -> Option<Server> {
     one(name, |port| of_test(port).args(args.iter().copied()))
 }
 
-/// So many private servers that know nothing of each other, with these arguments; more than one are
-/// a quorum.
+/// Independent private servers with these arguments; more than one are a quorum.
 pub fn several(count: usize, args: &[&str]) -> Option<Private> {
     Private::launch("redis", || {
         let ports = free_ports(count);
@@ -65,7 +64,7 @@ pub fn shifted(name: &str) -> Option<Server> {
 
 const DD: Program = Program::new("dd", "coreutils", "install coreutils");
 
-/// A primary, its replica, three sentinels that know of both, and the URL for all that.
+/// A primary, its replica, three sentinels that know both, and the URL of all that.
 pub fn behind_sentinels() -> Option<(Server, Server, Vec<Server>, String)> {
     let describe = || super::sentinel::deployment(&free_ports(5), QUICK);
     let (servers, url) = group("sentinel", describe)?;
@@ -73,20 +72,20 @@ pub fn behind_sentinels() -> Option<(Server, Server, Vec<Server>, String)> {
     Some((servers.next()?, servers.next()?, servers.collect(), url))
 }
 
-/// Three sentinels that watch the primary on this port, and know its one replica; and the URL.
+/// Three sentinels that watch the primary on this port and know its one replica, and the URL.
 pub fn sentinels(primary: u16) -> Option<(Vec<Server>, String)> {
     group("sentinels", || watchers_of(primary, &free_ports(3), QUICK))
 }
 
-/// How soon sentinels take a primary for down, and another's failover for failed, in milliseconds.
+/// The milliseconds until sentinels consider a primary down, and another's failover failed.
 const QUICK: [u32; 2] = [500, 3000];
 
-/// A cluster of three primaries, which serves.
+/// A cluster of three primaries that is ready to serve.
 pub fn cluster() -> Option<Vec<Server>> {
     cluster_with(&[])
 }
 
-/// The same, whose servers get these arguments too.
+/// The same, with these additional arguments for its servers.
 pub fn cluster_with(args: &[&str]) -> Option<Vec<Server>> {
     let describe = || {
         let ports: Vec<u16> = (0..3).map(|_| free_cluster_port()).collect();
@@ -99,7 +98,7 @@ fn free_ports(count: usize) -> Vec<u16> {
     (0..count).map(|_| free_port()).collect()
 }
 
-/// A server of a test: it has a socket too, and may want a password.
+/// A server for a test, which also has a socket, and may need a password.
 fn of_test(port: u16) -> Node {
     node("redis", port).args(["--unixsocket", "{dir}/socket"]).up(port, Probe::RedisLoaded)
 }
@@ -119,23 +118,23 @@ fn group(name: &str, describe: impl Fn() -> Deployment) -> Option<(Vec<Server>, 
 }
 
 impl Server {
-    /// The URL, as the store opens it.
+    /// The URL for the store.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The socket that it listens on too.
+    /// The Unix socket on which it also listens.
     pub fn socket(&self) -> PathBuf {
         self.dir().join("socket")
     }
 
-    /// Removes what it has written, while it does not run.
+    /// Removes its data while it is not running.
     pub fn forget(&self) {
         let _ = std::fs::remove_dir_all(self.dir().join("appendonlydir"));
         let _ = std::fs::remove_file(self.dir().join("dump.rdb"));
     }
 
-    /// Starts it again, on what it has written.
+    /// Restarts it with its data.
     ///
     /// # Panics
     ///
@@ -147,20 +146,20 @@ impl Server {
 
 #[cfg(feature = "library")]
 impl Server {
-    /// A client of the library, with these options behind the URL: `?scheme=redisson`, say.
+    /// A client of the library, with these options after the URL, such as `?scheme=redisson`.
     ///
     /// # Panics
     ///
-    /// If the server does not take it, or the library was built without Redis.
+    /// If the server refuses it, or the library was built without Redis.
     pub async fn open(&self, options: &str) -> holdline::Client {
         holdline::open(&format!("{}{options}", self.url())).await.expect("the server takes us")
     }
 }
 
-/// What the client library of Redis is asked for.
+/// Methods that use the Redis client library.
 #[cfg(feature = "redis")]
 impl Server {
-    /// A client beside the store's.
+    /// A client separate from the store's.
     ///
     /// # Panics
     ///
@@ -169,7 +168,7 @@ impl Server {
         ::redis::Client::open(self.url()).expect("a good URL")
     }
 
-    /// A connection beside the store's.
+    /// A connection separate from the store's.
     ///
     /// # Panics
     ///
@@ -178,12 +177,12 @@ impl Server {
         self.client().get_connection().expect("it runs")
     }
 
-    /// The reply to a command. It is sent again, for a second, if the server closes the connection:
-    /// one that becomes a replica closes all of its clients'.
+    /// The reply to a command. For a second, it is sent again if the server closes the connection:
+    /// a server that becomes a replica closes those of all its clients.
     ///
     /// # Panics
     ///
-    /// If it is an error.
+    /// If the reply is an error.
     pub fn query<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = ::redis::cmd(words[0]);
         command.arg(&words[1..]);
@@ -201,14 +200,15 @@ impl Server {
         reply.expect("the server takes it")
     }
 
-    /// Puts its wall clock so many seconds ahead of the machine's, or behind. Only for [`shifted`].
+    /// Sets its wall clock this many seconds ahead of the machine's, or behind. Only for
+    /// [`shifted`].
     ///
     /// # Panics
     ///
     /// If the clock was not moved.
     pub fn shift(&self, seconds: i64) {
         use std::io::Write;
-        // Written in place: the server has mapped it.
+        // Written in place, because the server has mapped the file.
         let file = std::fs::OpenOptions::new().write(true).open(self.dir().join("shift"));
         let micros = (seconds * 1_000_000).to_ne_bytes();
         file.and_then(|mut file| file.write_all(&micros)).expect("there is room");

@@ -29,7 +29,7 @@ pub(crate) fn deployment(ports: &[u16], times: [u32; 2]) -> Deployment {
     let of = ["--replicaof", "127.0.0.1", &primary.to_string()];
     let diskless = ["--repl-diskless-sync-delay", "0"];
     let watchers = watchers_of(primary, &ports[2..], times);
-    // One after the other: a sentinel that finds no replica at first asks again only after 10 s.
+    // In stages: a sentinel that finds no replica at first asks again only after 10 s.
     let mut stages = vec![
         vec![redis::node("primary", primary).args(diskless)],
         vec![redis::node("replica", replica).args(of).up(replica, LINKED)],
@@ -38,8 +38,8 @@ pub(crate) fn deployment(ports: &[u16], times: [u32; 2]) -> Deployment {
     Deployment { stages, ..watchers }
 }
 
-/// Sentinels on these ports, for a primary that runs and has one replica. It is called `mymaster`,
-/// and is down if two of them say so.
+/// Sentinels on these ports, for a running primary with one replica. It is named `mymaster`, and is
+/// down if two of them agree.
 pub(crate) fn watchers_of(primary: u16, ports: &[u16], times: [u32; 2]) -> Deployment {
     let named = (1..).zip(ports);
     let nodes = named.map(|(at, port)| sentinel(format!("sentinel-{at}"), *port, primary, times));
@@ -47,10 +47,10 @@ pub(crate) fn watchers_of(primary: u16, ports: &[u16], times: [u32; 2]) -> Deplo
     Deployment::new(url, nodes.collect()).ready(ports, KNOWS_ALL)
 }
 
-/// A sentinel. After so many milliseconds of silence it takes the primary for down, and another
-/// sentinel's failover for failed.
+/// A sentinel. After these times in milliseconds it considers the silent primary down, and another
+/// sentinel's failover failed.
 fn sentinel(name: String, port: u16, primary: u16, [down, failover]: [u32; 2]) -> Node {
-    // It rewrites its file, which is written anew before each start.
+    // It rewrites its file, so the file is created again before each start.
     Node::new(name, &REDIS, port, PONG).args(["{dir}/sentinel.conf", "--sentinel"]).file(
         "sentinel.conf",
         format!(

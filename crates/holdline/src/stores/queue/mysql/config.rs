@@ -1,4 +1,4 @@
-//! The configuration of a MySQL store, as its URL gives it:
+//! The configuration of a MySQL store, parsed from its URL:
 //! `mysql://[user[:password]@]host[:port]/database`, or `mariadb:`, which is the same.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -24,21 +24,21 @@ pub(super) struct Config {
     pub(super) install: bool,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
-    /// How long a lock stays locked at least, by ShedLock's table.
+    /// The minimum time for which a lock in ShedLock's table stays locked.
     pub(super) at_least: Duration,
     /// The number of connections for calls.
     pub(super) connections: usize,
-    /// Whether the server is to count the rows that were found, and not those that were changed.
-    /// It makes no difference; other clients on a shared proxy may need it.
+    /// Whether the server counts matched rows instead of changed ones. It makes no difference here;
+    /// other clients on a shared proxy may need it.
     pub(super) found_rows: bool,
 }
 
-/// How a lock is kept in the server.
+/// How locks are kept in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
     /// A line of leases in tables.
     Table,
-    /// A row that a transaction has locked.
+    /// A row locked by an open transaction.
     Row,
     /// One of the server's named locks.
     Named,
@@ -111,7 +111,7 @@ impl Config {
     }
 }
 
-/// The URL for messages: without the user, and without options.
+/// The URL for messages, without the user and options.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mysql://{}/{}", join(&self.host, self.port), self.database)

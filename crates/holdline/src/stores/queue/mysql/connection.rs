@@ -1,15 +1,15 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! It is a task of the caller's runtime, and goes on if its future is not polled, or is dropped
-//! when it was sent: those who give up cost no connections, and there are never more calls under
-//! way than connections. If its time is over, the connection is closed: what comes on it later can
-//! be no other call's answer.
+//! It runs as a task on the caller's runtime, and goes on if its future is not polled, or is
+//! dropped after sending. So calls that are given up cost no connections, and there are never more
+//! calls under way than connections. When a call's time is up, its connection is closed, so that a
+//! late answer cannot be taken for another call's.
 //!
-//! The sockets belong to a runtime of the stores' own, so that a connection serves the program's
-//! runtimes, one after the other, and the renewer's. But a call that is under way stands still with
-//! its program, or waits for a stranger's lock of a row: then renewals have a connection of their
-//! own until that is over.
+//! The sockets belong to the stores' own runtime, so that a connection serves the program's
+//! runtimes, one after another, and the renewer's. But a call under way stalls when its program
+//! does, or while it waits for a row that another client has locked. Meanwhile renewals have a
+//! connection of their own.
 
 use super::config::{Config, Scheme};
 use super::errors::READ_ONLY;
@@ -37,7 +37,7 @@ const SCHEMA: i32 = 1;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
-/// How long a renewal waits for a connection for calls, before it makes one.
+/// How long a renewal waits for a connection for calls before it makes its own.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The runtime of the connections of all MySQL stores in this process.
@@ -51,18 +51,18 @@ pub(super) struct Connections {
     pub(super) config: Arc<Config>,
     pub(super) opts: Opts,
     pub(super) runtime: &'static Background,
-    /// Those of the store, if these are its background handle's.
+    /// The store's connections, if these are its background handle's.
     shared: Option<Arc<Connections>>,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
-    /// The tickets whose requests to take a place have been sent and not been answered. All handles
-    /// of a store share it.
+    /// The tickets whose requests to take a place have been sent but not answered, shared by all
+    /// handles of a store.
     pub(super) in_flight: Arc<InFlight>,
 }
 
 impl Connections {
-    /// The connections of a store: as many as its configuration says.
+    /// The connections of a store, as many as configured.
     pub(super) fn new(config: Config) -> Result<Arc<Self>, Error> {
         let (opts, runtime) = (opts::of(&config)?, runtime()?);
         let permits = Arc::new(Semaphore::new(config.connections));
@@ -79,7 +79,7 @@ impl Connections {
         }))
     }
 
-    /// The same connections, and one of its own, for renewals.
+    /// The same connections, and one reserved for renewals.
     pub(super) fn background(self: &Arc<Self>) -> Arc<Self> {
         Arc::new(Connections {
             config: Arc::clone(&self.config),
@@ -98,8 +98,8 @@ impl Connections {
         self.call_for(None, Statement::text(sql.to_owned())).await
     }
 
-    /// The same for a ticket that may take a place by it: it is recorded as in flight from when the
-    /// statement is sent, and not while it waits for a connection, until it is answered.
+    /// The same for a ticket that may take a place by it. The ticket is recorded as in flight until
+    /// the statement is answered.
     pub(super) async fn call_for(
         self: &Arc<Self>,
         taker: Option<TicketId>,
@@ -114,7 +114,7 @@ impl Connections {
         statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
-        // Before the work begins, which may be when the caller has given up.
+        // Recorded before the work begins, because the caller may give up first.
         let request = taker.map(|id| self.in_flight.begin_own(id));
         let (caller, gives_up) = oneshot::channel::<()>();
         let (all, statement) = (Arc::clone(self), statement.clone());
@@ -126,7 +126,8 @@ impl Connections {
             };
             answered(limit, connections.ask(&statement)).await
         };
-        // Others wait for the connection, so it goes on though nobody polls this future.
+        // Other calls wait for the connection, so this one goes on even if its future is not
+        // polled.
         let work = recorded(request, asked);
         let call = match Handle::try_current() {
             Ok(here) => here.spawn(work),
@@ -137,13 +138,13 @@ impl Connections {
         answer
     }
 
-    /// The connections for the next call, and the right to one of them.
+    /// The connections for the next call, and a permit for one of them.
     async fn turn(self: &Arc<Self>) -> (Arc<Self>, Option<OwnedSemaphorePermit>) {
         if let Some(shared) = &self.shared {
             let soon = clock::now().after(PATIENCE);
             let permit = Arc::clone(&shared.permits).acquire_owned();
             if let Some(permit) = clock::within(soon, permit).await {
-                self.idle.lock().clear(); // it is not needed any more
+                self.idle.lock().clear(); // no longer needed
                 return (Arc::clone(shared), permit.ok());
             }
         }
@@ -158,12 +159,12 @@ impl Connections {
         };
         let answer = conn.run(statement).await;
         let fault = answer.as_ref().err();
-        // After an error a transaction may be open: closing the connection ends it. A conflict has
-        // ended it already, and so has a procedure whose row was locked.
+        // After an error a transaction may be open; closing the connection ends it. A conflict has
+        // already ended it, and so has a procedure that met a locked row.
         if fault.is_none_or(Fault::conflict) {
             self.idle.lock().extend(conn.0.take());
         } else if fault.is_some_and(Fault::ended) {
-            self.idle.lock().clear(); // they are as old
+            self.idle.lock().clear(); // they are just as old
         }
         answer
     }
@@ -198,9 +199,8 @@ impl Connections {
     }
 }
 
-/// A connection that is closed when this is dropped. The client would first wait for the answer
-/// that is under way, for as long as it takes, in a task on the runtime; on a thread without one it
-/// does not.
+/// A connection that is closed on drop. On a runtime, the client would first wait in a task for the
+/// answer under way, however long that takes; on a thread without a runtime it does not.
 pub(super) struct Owned(pub(super) Option<Conn>);
 
 impl Owned {
@@ -233,7 +233,7 @@ impl Drop for Owned {
     }
 }
 
-/// Runs a statement, or several. All results are read; a procedure's call has two.
+/// Runs one or several statements. All results are read; a procedure call has two.
 pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     let mut result = conn.query_iter(sql).await?;
     let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
@@ -248,12 +248,12 @@ pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
 fn row(row: mysql_async::Row) -> Row {
     let value = |value| match value {
         Value::Bytes(bytes) => Some(bytes),
-        _ => None, // in the answer to a text there are only nulls beside them
+        _ => None, // in a text answer, all else is NULL
     };
     Row(row.unwrap().into_iter().map(value).collect())
 }
 
-/// Runs a statement that is prepared and has no rows in its answer.
+/// Runs a prepared statement whose answer has no rows.
 pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer, Fault> {
     let result = conn.exec_iter(&*statement.text, &statement.values).await?;
     let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
@@ -261,28 +261,28 @@ pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer
     Ok(Answer { changed, insert_id, ..Answer::default() })
 }
 
-/// The settings of a session. A call that was given up waits on in the server for a second at most.
+/// The settings of a session. A call that was given up waits in the server for at most a second.
 /// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
-/// would end those that wait for a row. With another `completion_type`, what follows a procedure
-/// would be part of a transaction that nobody ends.
+/// would end calls that wait for a row. With another `completion_type`, what follows a procedure
+/// would be part of a transaction that nothing ends.
 const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
     completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
     /*M! max_statement_time = 0, */ /*!80000 max_execution_time = 0, */ \
     innodb_lock_wait_timeout = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
-/// The look at the schema, the clock and the server's part, in the round trip of the settings.
+/// The check of the schema, the clock and the server's role, in the round trip of the settings.
 const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@GLOBAL.read_only \
     FROM holdline_schema WHERE one = 1";
 
-/// A connection with its session set, without a look at the schema.
+/// A connection with its session configured and its schema unchecked.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     Ok(conn)
 }
 
-/// A connection whose session is set and whose server is as it must be.
+/// A connection whose session is configured and whose server has been checked.
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
@@ -302,7 +302,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     Ok(conn)
 }
 
-/// The fault of a server whose live clock is not.
+/// The fault of a server whose live clock stands still.
 pub(super) fn clock_stands_still(config: &Config) -> Fault {
     let message = format!(
         "{config} runs with --sysdate-is-now, so that its clock stands still while a statement \

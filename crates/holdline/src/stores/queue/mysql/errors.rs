@@ -1,15 +1,15 @@
-//! What the server's errors mean.
+//! The meanings of the server's errors.
 
 use crate::error::{ErrorKind, without_doubles};
 use crate::stores::queue::sql::{Fault, ServerError, clean};
 use mysql_async::{DriverError, Error as ClientError, IoError};
 use std::io;
 
-/// What is said of a server that was the primary, or will be.
+/// The message about a server that was the primary, or will be.
 pub(super) const READ_ONLY: &str =
     "is read-only, as a replica is; use the address of the primary, or unset read_only there";
 
-/// Another transaction has locked the row.
+/// The errors when another transaction has locked the row.
 pub(super) const LOCKED: [&str; 2] = ["1205", "3572"];
 
 impl From<ClientError> for Fault {
@@ -23,7 +23,7 @@ impl From<ClientError> for Fault {
                     _ => meaning,
                 },
             }),
-            // The connection said so before anything else could be sent on it.
+            // The connection reported this before anything else could be sent on it.
             error @ ClientError::Driver(DriverError::ConnectionClosed) => {
                 Fault::Unsent(clean(&error.to_string()))
             }
@@ -58,14 +58,14 @@ impl From<ClientError> for Fault {
 
 const DEADLOCK: u16 = 1213;
 
-/// Whether a member of a group has rolled back a transaction at its commit, since another member's
-/// came first: it says "error 149", which is a deadlock in the engine's words.
+/// Whether a group member has rolled back a transaction at its commit because another member's came
+/// first: it reports "error 149", the engine's error for a deadlock.
 fn out_of_order(error: &mysql_async::ServerError) -> bool {
     error.code == 1180 && error.message.contains("error 149 ")
 }
 
-/// Whether the cause of an error is a full disk, at a commit for instance: the number of the error
-/// says only what failed.
+/// Whether an error, at a commit for instance, was caused by a full disk: its number says only what
+/// failed.
 fn is_full(message: &str) -> bool {
     message.contains("No space left on device")
 }
@@ -75,13 +75,12 @@ fn rejected(error: &IoError) -> bool {
     !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
 }
 
-/// The number that MySQL's own clients give to an error of theirs: a way to log in that they do not
-/// know.
+/// The number of an error of MySQL's own clients: an unknown authentication method.
 const UNKNOWN_LOGIN: u16 = 2059;
 
 const BUSY: &str = "cannot serve at the moment";
 
-/// The same of a transaction that was rolled back: by a failover, for instance.
+/// The same for a transaction that was rolled back, by a failover for instance.
 fn passing(error: &ServerError, what: &str) -> (ErrorKind, String) {
     match meaning(error, what) {
         (ErrorKind::Corrupt, _) => (ErrorKind::Unavailable, BUSY.to_owned()),
@@ -89,7 +88,7 @@ fn passing(error: &ServerError, what: &str) -> (ErrorKind, String) {
     }
 }
 
-/// The meaning of an error of the server's, by its code.
+/// The meaning of a server error, by its code.
 fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
     let (kind, advice) = match error.code.parse().unwrap_or(0_u16) {
         1146 | 1142 if error.message.contains("shedlock") => (
@@ -159,7 +158,7 @@ mod tests {
         Fault::from(ClientError::Server(mysql_async::ServerError { code, message, state }))
     }
 
-    /// The words of MySQL 8 and of MariaDB 10.
+    /// The messages of MySQL 8 and of MariaDB 10.
     #[test]
     fn a_full_disk_is_told_whatever_failed() {
         for (code, message) in [

@@ -1,5 +1,4 @@
-//! Looking at a MySQL or MariaDB server: what the guide warns of. Nothing is written, and nothing
-//! is installed.
+//! Checks of a MySQL or MariaDB server for what the guide warns of. They write and install nothing.
 
 use super::config::{Config, Scheme};
 use super::connection::{ask, bare};
@@ -12,7 +11,7 @@ use crate::stores::queue::sql::{Fault, clock_of, connections};
 use mysql_async::Conn;
 use std::collections::HashMap;
 
-/// What is asked. Variables that a server does not have are missing from the answer.
+/// The query. Variables that a server does not have are missing from its answer.
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', \
     'version_comment', 'read_only', 'super_read_only', 'innodb_flush_log_at_trx_commit', \
     'innodb_read_only', 'sync_binlog', 'log_bin', 'binlog_format', 'wsrep_on', \
@@ -24,7 +23,7 @@ const CLOCK: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
 /// The names and values of variables, in lower case.
 type Variables = HashMap<String, String>;
 
-/// Looks at the server of a URL, of which `rest` follows the colon.
+/// Examines the server of a URL; `rest` is what follows the colon.
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let config = Config::read(rest)?;
     let options = opts::of(&config)?;
@@ -110,7 +109,7 @@ fn version(version: &str, findings: &mut Findings) {
     }
 }
 
-/// Servers that take writes beside each other.
+/// Checks for a cluster whose servers all take writes.
 fn several(is_galera: bool, group: &str, status: &Variables, findings: &mut Findings) {
     let get = |name: &str| status.get(name).map_or("", String::as_str);
     if is_galera {

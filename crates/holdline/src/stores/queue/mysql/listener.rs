@@ -1,17 +1,17 @@
-//! The listener of a process: a connection by which other processes tell it that one of its tickets
-//! was admitted.
+//! The listener of a process: a connection through which other processes notify it that one of its
+//! tickets was admitted.
 //!
 //! The server has no notices, but it can end a statement. The listener waits in the server, and
-//! holds a named lock that has the process's number; places have this number, too. The procedure
-//! that admits a place asks which connection holds the lock, and ends its statement, which needs no
+//! holds a named lock with the process's number; places have this number too. The procedure that
+//! admits a place finds the connection that holds the lock and ends its statement, which needs no
 //! privilege between connections of one user (`holdline_1_notify`). The listener runs no other
 //! statements, so nothing else can be hit, and it keeps its lock.
 //!
-//! What it waits for is another named lock, which a connection for calls has and never gives up. A
-//! wait for a named lock has a mutex and a condition of its own in the server; all `SLEEP`s of
-//! MariaDB share a mutex, on which a `KILL` can stand for seconds (decision 25).
+//! It waits for another named lock, which a connection for calls holds and never releases. In the
+//! server, each wait for a named lock has its own mutex and condition variable; all `SLEEP`s of
+//! MariaDB share a mutex, on which a `KILL` can block for seconds (decision 25).
 //!
-//! There is one while the process waits, and for one wait more.
+//! The listener runs while the process has waiters, and for one wait more.
 
 use super::connection::{Connections, Owned, bare};
 use super::text;
@@ -28,7 +28,7 @@ use tokio::task::AbortHandle;
 
 /// The length of a wait in the server.
 const WAIT: Duration = Duration::from_secs(5);
-/// MySQL's error for a statement that was ended. MariaDB answers a wait that was ended with NULL.
+/// MySQL's error for a statement that was ended. MariaDB answers an ended wait with NULL.
 const ENDED: &str = "1317";
 /// The pauses after failures, for instance because the server has no connection left.
 const PAUSES: Backoff =
@@ -40,7 +40,7 @@ pub(super) struct Listener {
     starts: Arc<Mutex<Starts>>,
 }
 
-/// How often it failed in a row, and when it may try again.
+/// The number of consecutive failures, and the time of the next attempt.
 #[derive(Default)]
 struct Starts {
     failures: u32,
@@ -60,7 +60,7 @@ impl Listener {
         self.number
     }
 
-    /// Starts it, unless it runs or has just failed. Nobody waits for it.
+    /// Starts the listener in the background, unless it is running or has just failed.
     pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
         if task.as_ref().is_some_and(|task| !task.is_finished())
@@ -93,7 +93,7 @@ impl Drop for Listener {
     }
 }
 
-/// Listens until nobody has waited for the time of a wait.
+/// Listens until there have been no waiters for the length of a wait.
 async fn listen(
     number: u64,
     connections: &Arc<Connections>,
@@ -122,7 +122,7 @@ async fn listen(
             biased;
             ended = &mut waiting => ended,
             () = std::future::ready(()) => {
-                // The wait was sent before somebody looks, so that nothing falls in between.
+                // The wait was sent before the look, so that no admission is missed in between.
                 match news {
                     News::Told => watches.told(),
                     News::Unknown => watches.look_now(),
@@ -144,16 +144,16 @@ async fn listen(
     }
 }
 
-/// What a wait came to.
+/// The outcome of a wait.
 enum News {
     /// A ticket of this process was admitted.
     Told,
-    /// One may have been admitted before there was a wait.
+    /// A ticket may have been admitted before the wait began.
     Unknown,
     None,
 }
 
-/// The number in an answer, or none if it is NULL.
+/// The number in an answer; `None` if it is NULL.
 fn first(answer: Option<Result<Answer, Fault>>) -> Result<Option<i64>, Fault> {
     Ok(answer.unwrap_or(Err(Fault::Silence))?.number())
 }

@@ -2,17 +2,17 @@
 //! later).
 //!
 //! ```text
-//! config.rs      the URL and its options; opts.rs: what the client is told
+//! config.rs      the URL and its options; opts.rs: the client's options
 //! schema.rs      the tables and procedures: installation and sweep; their text is in sql/
 //! table.rs       the lease table: a line with places
-//! text.rs        its statements, and what their answers mean
-//! session.rs     what is said about locks that a connection holds: a locked row, a named lock
-//! shedlock.rs    the scheme shedlock: what is said to the server
+//! text.rs        its statements, and the decoding of their answers
+//! session.rs     the schemes row and named: locks that a connection holds
 //! relay.rs       how the end of such a connection is seen
+//! shedlock.rs    the scheme shedlock: the statements
 //! watches.rs     the waiters of this process; listener.rs: how other processes wake them
 //! connection.rs  the connections for calls
-//! errors.rs      what the server's errors mean
-//! examine.rs     what the guide warns of, looked for on the server
+//! errors.rs      the meanings of the server's errors
+//! examine.rs     the checks of the server for `doctor`
 //! ```
 
 mod config;
@@ -46,7 +46,7 @@ use session::Sessions;
 use std::sync::Arc;
 use table::Table;
 
-/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used,
+/// Opens the store at a URL (`rest` is what follows the colon) and checks that it can be used,
 /// within the time limit of one call (unless it installs the tables).
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(rest)?;
@@ -56,8 +56,8 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let (limit, silent) = (config.timeout, Fault::Silence.explain(&config, ""));
     let (address, hosts) = (config.to_string(), [(config.host.clone(), config.port)]);
     let foreign = || sql::foreign(&address, "MySQL", &hosts);
-    // A probe is an interrupted handshake to the server, which locks a host out that has too many
-    // of them (max_connect_errors): so one that is only slow gets more time.
+    // To the server, a probe is an interrupted handshake, and it blocks hosts that have too many
+    // (max_connect_errors). So a server that is only slow gets more time.
     let patience = limit * 2 / 3;
     opening::open(limit, patience, Box::pin(open_scheme(config)), silent, foreign).await
 }

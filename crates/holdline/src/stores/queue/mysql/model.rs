@@ -1,4 +1,4 @@
-//! The procedures against the kernel's line, on the servers of the environment.
+//! A comparison of the procedures with the kernel's line, on the environment's servers.
 
 use super::config::Config;
 use super::connection::{ask, bare, run as run_prepared};
@@ -19,7 +19,7 @@ struct Server {
 }
 
 impl Server {
-    /// A database of its own on a server, whose procedures take the time from a variable.
+    /// A server with a database of its own, whose procedures take the time from a variable.
     fn start(url: &str, database: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the system gives a runtime");
@@ -72,7 +72,7 @@ impl Subject for Server {
         ticket: &Ticket,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        // The quick statements, every other time.
+        // The quick statements are used every other time.
         let quick = match how {
             Enter::Queue => text::quick_enter(&self.line, ticket, "quick"),
             Enter::Keep(seq) => text::quick_renew(&self.line, ticket, "quick", seq),

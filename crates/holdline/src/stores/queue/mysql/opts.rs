@@ -17,11 +17,11 @@ pub(super) fn of(config: &Config) -> Result<Opts, Error> {
         .client_found_rows(config.found_rows)
         .tcp_keepalive(Some(Duration::from_secs(10)))
         .tcp_nodelay(true)
-        // Otherwise the client would ask for these when it connects, and for a socket's path.
+        // Otherwise the client would query these and a socket's path when it connects.
         .prefer_socket(false)
         .max_allowed_packet(Some(16 * 1024 * 1024))
         .wait_timeout(Some(28_800))
-        // Those of `text.rs` that are prepared, for each connection.
+        // The prepared statements of `text.rs`, cached by each connection.
         .stmt_cache_size(text::PREPARED);
     if config.tls { tls::on(config, builder) } else { Ok(builder.into()) }
 }
@@ -31,7 +31,7 @@ mod tls {
     use super::{Config, Error, Opts, OptsBuilder};
     use mysql_async::{ClientIdentity, SslOpts};
 
-    /// The options with TLS: the authorities of the URL, or else the system's.
+    /// The options with TLS: with the authorities of the URL, or else the system's.
     pub(super) fn on(config: &Config, builder: OptsBuilder) -> Result<Opts, Error> {
         crate::stores::tls_provider::choose();
         let options = &config.tls_options;

@@ -1,8 +1,8 @@
-//! A relay between the client and the server of a connection that holds a lock.
+//! A relay between client and server for a connection that holds a lock.
 //!
-//! The client library shows neither its socket nor that an idle connection has ended, and cannot be
-//! given a socket. A relay in this process, on the loopback interface, reads from the server at all
-//! times, so it sees at once that the server has closed the connection.
+//! The client library exposes neither its socket nor the end of an idle connection, and cannot be
+//! given a socket. A relay in this process, on the loopback interface, always reads from the
+//! server, so it sees at once when the server closes the connection.
 
 use super::connection::{Owned, connect};
 use crate::clock;
@@ -17,37 +17,37 @@ use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A connection to the server, and its end.
+/// A connection to the server whose end is noticed.
 pub(super) struct Watched {
     pub(super) conn: Owned,
-    /// The random number by which others know it.
+    /// The random number that identifies it to others.
     pub(super) session: u64,
     pub(super) end: End,
 }
 
-/// The end of a connection, as the socket tells it.
+/// The end of a connection, as seen on its socket.
 #[derive(Clone)]
 pub(super) struct End(watch::Receiver<()>);
 
 impl End {
-    /// Waits for it.
+    /// Waits for the end.
     pub(super) async fn wait(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
 }
 
-/// A connection whose session is set, by way of a relay.
+/// A connection with its session configured, through a relay.
 pub(super) async fn watched(opts: &Opts, config: &Config) -> Result<Watched, Fault> {
     let broken = |error: io::Error| Fault::Unsent(error.to_string());
     let (port, end) = relay(config).await.map_err(broken)?;
     let opts = OptsBuilder::from_opts(opts.clone())
-        .resolved_ips(Some(vec![Ipv4Addr::LOCALHOST.into()])) // the host stays TLS's
+        .resolved_ips(Some(vec![Ipv4Addr::LOCALHOST.into()])) // TLS still uses the host's name
         .tcp_port(port);
     let conn = connect(&opts.into(), config).await?;
     Ok(Watched { conn: Owned(Some(conn)), session: fastrand::u64(1..1 << 63), end })
 }
 
-/// Connects to the server, and waits in the background for the client at the port that it answers.
+/// Connects to the server, and waits in the background for the client at the returned port.
 async fn relay(config: &Config) -> io::Result<(u16, End)> {
     let mut server = TcpStream::connect((config.host.as_str(), config.port)).await?;
     server.set_nodelay(true)?;
@@ -59,7 +59,7 @@ async fn relay(config: &Config) -> io::Result<(u16, End)> {
     let limit = clock::now().after(config.timeout);
     tokio::spawn(async move {
         let accepted = clock::within(limit, listener.accept()).await;
-        drop(listener); // for one client only
+        drop(listener); // one client only
         if let Some(Ok((mut client, _))) = accepted
             && client.set_nodelay(true).is_ok()
         {

@@ -1,4 +1,4 @@
-//! The tables and procedures: their text, and their installation.
+//! The tables and procedures: their text and their installation.
 
 use super::config::{Config, Scheme};
 use super::connection::{ask, bare, connect};
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::stores::queue::sql::{Fault, answered};
 use std::time::Duration;
 
-/// The tables and procedures of the lease table, as text for the `mysql` or `mariadb` program.
+/// The tables and procedures of the lease table, as input for the `mysql` or `mariadb` program.
 /// Installing them again changes nothing.
 pub(crate) const SCHEMA: &str = concat!(
     include_str!("sql/tables.sql"),
@@ -63,7 +63,7 @@ pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
     answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&config, ""))
 }
 
-/// The statements of a text with `DELIMITER` lines, which are the client program's own.
+/// The statements of a text with `DELIMITER` lines, which only the client program understands.
 pub(super) fn statements(text: &str) -> Vec<String> {
     let (mut statements, mut statement, mut end) = (Vec::new(), String::new(), ";");
     for line in text.lines().filter(|line| !line.starts_with("--") && !line.is_empty()) {

@@ -1,17 +1,16 @@
-//! The schemes `row` and `named`: a row that an open transaction has locked, and one of the
-//! server's named locks (`GET_LOCK`). This is what is said to the server; the engine is
+//! The schemes `row` and `named`: a row locked by an open transaction, and one of the server's
+//! named locks (`GET_LOCK`). This module has the statements; the engine is
 //! [`SessionLocks`](crate::stores::queue::sessions::SessionLocks).
 //!
-//! Each lock has a connection of its own, on whose socket its end is seen. The server has no
-//! leases; but it ends a connection on which nothing was said for `wait_timeout`, which is the
-//! lease from the statement that takes the lock, and again from each that renews it: so it frees
-//! the lock of a process that was stopped, or of a machine that is gone, at whatever moment.
+//! Each lock has a connection of its own, whose end is seen on its socket. The server has no
+//! leases, but it ends a connection that was idle for `wait_timeout`. The statements that take and
+//! renew a lock set it to the lease, so the server frees the lock of a process that was stopped or
+//! a machine that is gone, whenever that happens.
 //!
-//! A record beside the lock says for others who holds it by which session and until when. A session
-//! is known by a random number, and not by the number of its connection, which a server that was
-//! restarted gives to another: as long as it lasts, it has a named lock of that number. The token
-//! is counted by the statement that makes the record, of another connection, so that no rollback
-//! takes it back.
+//! A record beside the lock tells others the holder, its session and its expiry. A session is
+//! identified by a random number, because a restarted server assigns connection numbers again.
+//! While the session lasts, it holds a named lock with that number. The token is incremented by the
+//! statement that writes the record, on another connection, so that no rollback takes it back.
 
 use super::config::{Config, Scheme};
 use super::connection::{Connections, ask, connect, runtime};
@@ -35,44 +34,44 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait before asking again for a lock that is held. Those who ask at fixed intervals
-/// may miss each moment at which it is free.
+/// The pause before asking again for a held lock. It varies, because at fixed intervals a waiter
+/// may miss every moment at which the lock is free.
 const AGAIN: Backoff = Backoff::fixed(Duration::from_millis(100)).jitter(50);
-/// How many connections that hold nothing are kept, and how many acquisitions at once ask the
-/// server.
+/// The number of spare connections kept, and of concurrent acquisitions, unless more connections
+/// are configured.
 const SPARE: usize = 8;
-/// The most locks of one process: each is a connection.
+/// The maximum number of locks of one process: each needs a connection.
 const MOST: usize = 64;
 /// `wait_timeout` of a connection that holds nothing, in seconds.
 const IDLE: u64 = 86_400;
 
-/// The settings of a connection with locks. Each statement begins a transaction. It waits only
-/// to make a row. The server ends it neither for its age nor because nothing is said on it, but
-/// after the lease of its lock. With REPEATABLE READ, the lock of a row would become one of the gap
-/// beside it when InnoDB splits a page or removes a row there, and keep others from making rows in
-/// that gap: locks that nobody holds could not be had for as long as this one is held.
+/// The settings of a connection for locks. Each statement begins a transaction. It waits only to
+/// create a row. The server ends the connection after the lease of its lock, and neither for its
+/// age nor for an idle transaction. With REPEATABLE READ, InnoDB would turn the row lock into one
+/// on the gap beside it when it splits a page or removes a row there. Others could then insert no
+/// rows into that gap, and so not take free locks for as long as this one is held.
 const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout = 0, \
     idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
     wait_timeout = 86400; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// What is said about locks that connections hold.
+/// The dialect of locks that connections hold.
 pub(super) struct Sessions {
     config: Config,
     opts: Opts,
-    /// For records of holders, and tokens.
+    /// The connections for records of holders and for tokens.
     records: Arc<Connections>,
     /// Connections that hold nothing.
     idle: Mutex<Vec<Watched>>,
 }
 
-/// Whole seconds, at least as long.
+/// Whole seconds, rounded up.
 fn seconds(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis().div_ceil(1000)).unwrap_or(IDLE).clamp(1, IDLE)
 }
 
 impl Sessions {
     pub(super) fn new(config: Config) -> Result<Self> {
-        // A renewal counts, also if it changes nothing.
+        // A renewal counts even if it changes nothing.
         let counting = Config { found_rows: true, ..config.clone() };
         Ok(Sessions {
             opts: opts::of(&config)?,
@@ -90,7 +89,7 @@ impl Sessions {
         Record { line, named: self.is_named() }
     }
 
-    /// Asks the server for the lock; none if another connection has it.
+    /// Asks the server for the lock; `None` if another connection has it.
     async fn ask_for(
         &self,
         line: &Name,
@@ -143,7 +142,7 @@ impl Sessions {
         }
     }
 
-    /// Frees a lock that is not on record, and keeps its connection.
+    /// Releases a lock that is not on record, and keeps its connection.
     async fn give_back(&self, line: &Name, mut link: Watched) {
         let free = if self.is_named() { text::release_lock(line) } else { "ROLLBACK".to_owned() };
         let sql = format!("{free}; SET SESSION wait_timeout = {IDLE}");
@@ -161,11 +160,11 @@ impl Sessions {
         }
     }
 
-    /// Ends the session of this answer, if there is one in it.
+    /// Ends the session in this answer, if there is one.
     async fn end(&self, answer: &Answer) -> Answered<()> {
         let Some(session) = answer.number() else { return Ok(()) };
         match self.records.call(&text::end_session(session)).await {
-            Err(fault) if fault.is(&["1094"]) => Ok(()), // it has ended
+            Err(fault) if fault.is(&["1094"]) => Ok(()), // already ended
             ended => ended.map(drop),
         }
     }
@@ -186,7 +185,7 @@ impl Dialect for Sessions {
     }
 
     async fn check(&self) -> Answered<()> {
-        self.records.call("SELECT 1").await?; // the version of the tables
+        self.records.call("SELECT 1").await?; // checks the version of the tables
         let mut conn = connect(&self.opts, &self.config).await?;
         let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
         let direct = ask(&mut conn, &mine).await?.number();
@@ -225,12 +224,12 @@ impl Dialect for Sessions {
         };
         let Some(link) = taken? else { return Ok(None) };
         if asked.caller.is_closed() {
-            self.give_back(line, link).await; // nobody was told of it
+            self.give_back(line, link).await; // the caller has given up
             return Ok(None);
         }
         let write = self.record(line).write(&asked.ticket, link.session, &asked.note);
         let answer = self.records.call(&write).await?;
-        // Without a record its session has ended.
+        // If nothing was recorded, the session has ended.
         Ok((answer.changed > 0).then_some((link, Seq(answer.insert_id))))
     }
 
@@ -238,14 +237,14 @@ impl Dialect for Sessions {
         // The transaction of a row is open for as long as its connection answers.
         let mine = if self.is_named() { text::is_mine(&lock.line) } else { "SELECT 1".to_owned() };
         let sql = format!("{mine}; SET SESSION wait_timeout = {}", seconds(asked.ticket.lease));
-        // Given as long as the lease lasts: a connection in the middle of an answer is of no use.
+        // May take as long as the lease: a connection in the middle of an answer is of no use.
         let answer = answered(held.until, held.hold.conn.ask(&sql)).await;
         let mine = answer.is_ok_and(|answer| answer.number() == Some(1));
         let renew = self.record(&lock.line).renew(&asked.ticket, &asked.note, held.seq);
         Ok(mine && self.records.call(&renew).await?.changed > 0)
     }
 
-    /// A connection that is still on record must hold nothing else, since others may end it.
+    /// A connection still on record must not be reused, because others may end it.
     async fn release(&self, lock: &Lock, id: TicketId, link: Option<Watched>) -> Answered<bool> {
         let record = self.record(&lock.line);
         let elsewhere = match &link {
@@ -255,7 +254,7 @@ impl Dialect for Sessions {
         if link.is_none() && elsewhere.rows.is_empty() {
             return Ok(false);
         }
-        // The lock is freed whether or not its record can be.
+        // The lock is freed even if its record cannot be cleared.
         let cleared = self.records.call(&record.clear(id)).await?;
         let there = cleared.changed > 0;
         match link {

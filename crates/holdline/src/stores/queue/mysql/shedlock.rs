@@ -1,8 +1,8 @@
-//! The scheme `shedlock`: ShedLock's table, as MySQL and MariaDB are asked about it.
+//! The scheme `shedlock`: ShedLock's table in MySQL and MariaDB.
 //!
-//! A column of the type `TIMESTAMP` is written and read by the time zone of the session, and
-//! ShedLock writes UTC by whatever that is. So both see the same times in such a column only if the
-//! server's time zone is UTC, which is checked. A `DATETIME` is the same for all.
+//! A `TIMESTAMP` column is written and read in the time zone of the session, and ShedLock writes
+//! UTC times whatever its session's zone is. So both see the same times in such a column only if
+//! the server's time zone is UTC, which is checked. A `DATETIME` is the same for all sessions.
 
 use super::config::Config;
 use super::connection::{Connections, ask, bare};
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(super) struct Rows(Arc<Connections>);
 
-/// With more room for names than ShedLock says, which are compared as they are, and with times that
+/// ShedLock's table with more room for names, which are compared byte by byte, and with times that
 /// do not depend on time zones.
 pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS shedlock ( \
     name VARCHAR(255) CHARACTER SET utf8mb4 \
@@ -31,21 +31,21 @@ pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS shedlock ( \
     lock_until DATETIME(6) NOT NULL, locked_at DATETIME(6) NOT NULL, \
     locked_by VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL);";
 
-/// A name that is too long is an error, and not cut. A row that is found not to be free is not
-/// locked any further.
+/// The settings of a session. A name that is too long is an error, not truncated. A row that turns
+/// out not to be free does not stay locked.
 const SESSION: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// Whether the clock is live and the server read-only, its time zone, and the column's type.
+/// Whether the clock is live and the server is read-only, its time zone, and the column's type.
 const LOOK: &str = "SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, \
     REPLACE(@@GLOBAL.time_zone, 'SYSTEM', @@system_time_zone), \
     (SELECT COLUMN_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
     AND TABLE_NAME = 'shedlock' AND COLUMN_NAME = 'lock_until')";
 
 impl Rows {
-    /// Connects, and checks what is there.
+    /// Connects, and checks the server and the table.
     pub(super) async fn open(config: Config) -> Result<Self> {
-        // A renewal counts, also if it changes nothing.
+        // A renewal counts even if it changes nothing.
         let rows = Rows(Connections::new(Config { found_rows: true, ..config })?);
         let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
@@ -53,7 +53,7 @@ impl Rows {
     }
 }
 
-/// A connection whose session is set, to a server and a table that can be used.
+/// A connection with its session configured, to a usable server and table.
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = bare(opts).await?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
@@ -89,10 +89,10 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 impl Dialect for Rows {
     const NOW: &str = "SYSDATE(6)";
     const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), lock_until)";
-    const DURABLE: &str = "TRUE"; // it is a setting of the server
-    // Assignments are made from left to right, and each reads the clock: it may only get later, so
-    // the owner is first, and what follows is of the same mind. What is read beside it is not
-    // locked, by READ COMMITTED.
+    const DURABLE: &str = "TRUE"; // a setting of the server
+    // Assignments are evaluated from left to right, and each reads the clock, which only moves
+    // forward. So the owner is decided first, and the other columns follow it. Under READ
+    // COMMITTED, the subquery locks nothing.
     const ENTER: &str = "\
         INSERT INTO {t} (name, lock_until, locked_at, locked_by) \
         SELECT {name}, {until}, {now}, {by} FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {t} \
@@ -108,7 +108,7 @@ impl Dialect for Rows {
         Ok(format!("_utf8mb4 {}", hex(text.as_bytes())))
     }
 
-    /// Times of the table may be cut to a thousandth of a second.
+    /// Times in the table may be truncated to milliseconds.
     fn after(time: &str, span: Duration) -> String {
         let more = if span.is_zero() { 0 } else { 1000 };
         format!("TIMESTAMPADD(MICROSECOND, {}, {time})", micros(span) + more)

@@ -1,14 +1,14 @@
 //! The lease table: the scheme `table`, the default.
 //!
-//! A line of leases stands in tables; procedures of the server apply the rule, by the server's
-//! clock, in one round trip (`sql/`). A failed try only reads. Calls that write remove what has
-//! lapsed. A departure wakes the waiters of its own process directly, and those of others by their
-//! listeners. Notices may be lost, so the waiters of a process also look, together, by one small
-//! read with a back-off.
+//! A line of leases is kept in tables; stored procedures apply the rule, by the server's clock, in
+//! one round trip (`sql/`). A failed try only reads. Calls that write remove expired places. A
+//! departure wakes the waiters of its own process directly, and those of other processes through
+//! their listeners. Notices may be lost, so the waiters of a process also poll together, with one
+//! small read and a backoff.
 //!
-//! A lock that is free, the renewal of one and the release of one for which nobody waits are one
-//! statement by primary key, without a procedure. It changes nothing unless that is so; then the
-//! procedure is called.
+//! Taking a free lock, renewing it, and releasing it when nobody waits are each one quick statement
+//! by primary key. If the statement does not apply, it changes nothing, and the procedure is
+//! called.
 
 use super::config::Config;
 use super::connection::Connections;
@@ -29,17 +29,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long a ticket that has left is barred, if a request of its is on its way.
+/// How long to bar a ticket that left while a request of it may still be in flight.
 const BAR_TIME: Duration = Duration::from_secs(120);
 
-/// A store of a line of leases for each lock.
+/// A store with a line of leases for each lock.
 #[derive(Clone)]
 pub(super) struct Table {
     shared: Arc<Shared>,
     connections: Arc<Connections>,
 }
 
-/// What all handles of a store share.
+/// The state shared by all handles of a store.
 struct Shared {
     watches: Arc<Watches>,
     listener: Listener,
@@ -63,8 +63,8 @@ impl Table {
         self.connections.call(sql).await.map_err(|fault| fault.explain(self, ""))
     }
 
-    /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
-    /// whether the quick one was enough.
+    /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Also
+    /// returns whether the quick statement was enough.
     async fn step(
         &self,
         quick: Option<Statement>,
@@ -98,7 +98,7 @@ impl AsyncStore for Table {
             Enter::Try | Enter::Queue => Some(ticket.id),
         };
         let quick = match how {
-            Enter::Try => None, // it is to lock nothing if it fails
+            Enter::Try => None, // a failed try must lock nothing
             Enter::Queue => text::quick_enter(line, ticket, note).filter(|_| !busy.has(line)),
             Enter::Keep(seq) => {
                 text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
@@ -136,7 +136,7 @@ impl AsyncStore for Table {
             return Ok(true);
         }
         let (left, woken) = text::left(&answer.rows).ok_or_else(|| invalid_reply(self, line))?;
-        // Somebody waits, or nobody does any more.
+        // A woken ticket means that there are waiters; otherwise there are no more.
         if woken.is_empty() {
             busy.remove(line);
         } else {
@@ -174,7 +174,7 @@ impl AsyncStore for Table {
         Ok(self.call(&text::list(prefix)).await?.names())
     }
 
-    /// Waits for a wake-up. Meanwhile the waiters of this process look at the server together.
+    /// Waits for a wake-up. Meanwhile the waiters of this process poll the server together.
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
@@ -188,7 +188,7 @@ impl AsyncStore for Table {
             if let Some(look) = watches.begin_look() {
                 let (connections, shared) =
                     (Arc::clone(&self.connections), Arc::clone(&self.shared));
-                // In a task of its own, which is carried to its end. There is one at a time, and it
+                // A look runs to completion in a task of its own. There is one at a time, and it
                 // ends with the time limit of a call.
                 self.connections.runtime.spawn(async move {
                     let answer = connections.call(&text::fronts(&look)).await;
@@ -200,7 +200,7 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        LEASE_TABLE // a notice that is lost costs a second at most
+        LEASE_TABLE // a lost notice costs a second at most
     }
 
     fn background_handle(&self) -> Self {
@@ -228,8 +228,8 @@ impl fmt::Debug for Table {
     }
 }
 
-/// The lines for which somebody waited when this process last heard of them: the quick statements
-/// would be in vain. Only a guess; a wrong one costs a round trip.
+/// The lines that had waiters when this process last heard of them, so that the quick statements
+/// would be in vain. It is only a guess; a wrong one costs a round trip.
 #[derive(Default)]
 struct Busy(Mutex<HashSet<Name>>);
 

@@ -1,4 +1,4 @@
-//! The statements of a line in tables, and what their answers mean.
+//! The statements of a line in tables, and the decoding of their answers.
 //!
 //! Texts are written as hexadecimal digits, so that nothing in them can be taken for SQL.
 
@@ -19,7 +19,8 @@ macro_rules! now {
 }
 pub(super) const NOW: &str = now!();
 
-/// The session's settings on which the quick statements depend. A procedure refuses others.
+/// The session settings on which the quick statements depend. The procedures refuse another time
+/// zone.
 macro_rules! set {
     () => {
         "@@autocommit = 1 AND @@time_zone = '+00:00'"
@@ -59,19 +60,19 @@ pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listen
     )
 }
 
-/// The highest token with which the quick statements are used, so that they need not count up to
-/// the last.
+/// The highest token with which the quick statements are used, so that they need not handle the
+/// last ones.
 const MOST: i64 = i64::MAX / 2;
 
-/// A statement, and the values of its `?`. With any it is prepared once for each connection, which
-/// saves the server the reading of it.
+/// A statement, and the values of its `?`. If it has any, it is prepared once for each connection,
+/// which saves the server from parsing it.
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
     pub(super) text: Cow<'static, str>,
     pub(super) values: Vec<Value>,
 }
 
-/// The number of statements that are prepared.
+/// The number of prepared statements.
 pub(super) const PREPARED: usize = 3;
 
 impl Statement {
@@ -84,13 +85,13 @@ impl Statement {
     }
 }
 
-/// Bytes as the value of an `UNHEX(?)`. As they are, the server could take them for text in some
-/// character set, and change them.
+/// Bytes as the value of an `UNHEX(?)`. The server could take raw bytes for text in some character
+/// set, and convert them.
 fn digits(bytes: &[u8]) -> Value {
     Value::Bytes(hex_digits(bytes).into_bytes())
 }
 
-/// Its assignments are made from left to right, so the clock is read once.
+/// The assignments are evaluated from left to right, so the clock is read once.
 const QUICK_ENTER: &str = concat!(
     "UPDATE holdline_line SET expires = ",
     now!(),
@@ -100,8 +101,7 @@ const QUICK_ENTER: &str = concat!(
     set!()
 );
 
-/// Takes the first place of an empty line. The id of the row inserted last, which it sets, is the
-/// place number.
+/// Takes the first place of an empty line. It sets the last insert id to the place number.
 pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<Statement> {
     let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
     let lease = micros(ticket.lease);
@@ -131,7 +131,7 @@ const QUICK_RENEW: &str = concat!(
     set!()
 );
 
-/// Renews the first place of a line, if it holds and nothing else is to be done.
+/// Renews the first place of a line, if it is admitted and there is nothing else to do.
 pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> Option<Statement> {
     let seq = i64::try_from(seq.0).ok().filter(|_| ticket.min_token == 0)?;
     let values = vec![
@@ -155,7 +155,7 @@ const QUICK_LEAVE: &str = concat!(
     set!()
 );
 
-/// Gives up the only place of a line. What the row says of it has no meaning from then on.
+/// Gives up the only place of a line. The row's columns of that place are then meaningless.
 pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
     let (name, id) = (digits(line.as_str().as_bytes()), digits(&id.0.to_be_bytes()));
     Statement::prepared(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id])
@@ -176,7 +176,7 @@ pub(super) fn sweep(idle: Duration) -> String {
     format!("CALL holdline_1_sweep({})", micros(idle))
 }
 
-/// One statement, so that it sees one state.
+/// Takes a snapshot in one statement, so that it is consistent.
 pub(super) fn look(line: &Name) -> String {
     let line = hex(line.as_str().as_bytes());
     format!(
@@ -188,7 +188,7 @@ pub(super) fn look(line: &Name) -> String {
     )
 }
 
-/// The rest of a look at a line.
+/// The rest of a snapshot: the evictions.
 fn and_evicted(line: &str) -> String {
     format!(
         "UNION ALL (SELECT 1, n, id, 0, 0, 0, note FROM holdline_evicted \
@@ -197,7 +197,7 @@ fn and_evicted(line: &str) -> String {
     )
 }
 
-/// The names of the lines that have a place which has not lapsed.
+/// The names of the lines that have an unexpired place.
 pub(super) fn list(prefix: &str) -> String {
     let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
     format!(
@@ -207,7 +207,7 @@ pub(super) fn list(prefix: &str) -> String {
     )
 }
 
-/// The name of a named lock, which has 64 characters: all of a server's databases share them.
+/// The name of a named lock, of 64 characters. All databases of a server share these names.
 fn key(line: &Name) -> String {
     let digits = hex_digits(line.as_str().as_bytes());
     format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), ' {digits}'), 256), 55))")
@@ -231,7 +231,7 @@ pub(super) fn lock_row(line: &Name) -> String {
 }
 
 pub(super) fn make_row(line: &Name) -> String {
-    // A server that logs statements refuses to write with READ COMMITTED.
+    // With statement-based logging, a server refuses writes under READ COMMITTED.
     format!(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
          INSERT IGNORE INTO holdline_row (name) VALUES ({})",
@@ -239,7 +239,7 @@ pub(super) fn make_row(line: &Name) -> String {
     )
 }
 
-/// The named lock that a session has for as long as it lasts.
+/// The named lock that a session holds for as long as it lasts.
 fn session_key(session: u64) -> String {
     format!("'holdline-session:{session}'")
 }
@@ -248,15 +248,15 @@ pub(super) fn name_session(session: u64) -> String {
     format!("SELECT GET_LOCK({}, 0)", session_key(session))
 }
 
-/// Ends the connection that is this session at that moment. If there is none, that is connection 0,
-/// which never is.
+/// Ends the connection that has this session at that moment. If none has, that is connection 0,
+/// which never exists.
 pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
 }
 
-/// Gives the listener of a process the named lock by which it is found: 1, or 0 if another one has
+/// Takes the named lock by which a process's listener is found: 1, or 0 if another connection has
 /// it. NULL if the connection has another number in the server, as behind a proxy that shares
-/// connections: then a stranger's statement could be ended in its place.
+/// connections: then another client's statement could be ended instead.
 pub(super) fn listen(process: u64, connection: u32) -> String {
     format!(
         "SELECT IF(@@pseudo_thread_id = {connection}, \
@@ -264,20 +264,20 @@ pub(super) fn listen(process: u64, connection: u32) -> String {
     )
 }
 
-/// Gives a connection for calls the named lock for which its process's listener waits, unless one
-/// has it.
+/// Takes the named lock for which a process's listener waits, for a connection for calls, unless
+/// one has it already.
 pub(super) fn be_waited_for(process: u64) -> String {
     let lock = format!("'holdline-process:{process}'");
     format!("SELECT IF(IS_USED_LOCK({lock}) IS NULL, GET_LOCK({lock}, 0), 1)")
 }
 
-/// Waits for that lock: 0 when the time is over, NULL or an error when the statement was ended, and
-/// 1 if no connection had it.
+/// Waits for that lock: 0 at the end of the time, NULL or an error when the statement was ended,
+/// and 1 if no connection had it.
 pub(super) fn wait_to_be_told(process: u64, time: Duration) -> String {
     format!("SELECT GET_LOCK('holdline-process:{process}', {})", time.as_secs())
 }
 
-/// The record of who holds a lock of the scheme `row`, or of `named`, which are different locks.
+/// The record of the holder of a lock of the scheme `row` or `named`, which are different locks.
 pub(super) struct Record<'a> {
     pub(super) line: &'a Name,
     pub(super) named: bool,
@@ -288,9 +288,8 @@ impl Record<'_> {
         format!("name = {} AND named = {}", hex(self.line.as_str().as_bytes()), self.named)
     }
 
-    /// Records the holder, which has the lock by now. The id of the row inserted last, which this
-    /// sets, is its token. Nothing is recorded if its session has ended: then another may hold the
-    /// lock and be on record.
+    /// Records the holder, which already has the lock, and sets the last insert id to its token.
+    /// Records nothing if its session has ended: then another may hold the lock and be on record.
     pub(super) fn write(&self, ticket: &Ticket, session: u64, note: &str) -> String {
         let (line, id) = (hex(self.line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
         let (lease, note, named) = (micros(ticket.lease), hex(note.as_bytes()), self.named);
@@ -313,7 +312,7 @@ impl Record<'_> {
         )
     }
 
-    /// The session that holds the lock by this ticket.
+    /// The session that holds the lock for this ticket.
     pub(super) fn session(&self, id: TicketId) -> String {
         let (key, id) = (self.key(), hex(&id.0.to_be_bytes()));
         format!("SELECT connection FROM holdline_session WHERE {key} AND id = {id}")
@@ -344,7 +343,7 @@ impl Record<'_> {
     }
 }
 
-/// The names of the locks of the scheme `row`, or of `named`, that are held.
+/// The names of the held locks of the scheme `row` or `named`.
 pub(super) fn list_sessions(prefix: &str, named: bool) -> String {
     let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
     format!(
@@ -353,7 +352,7 @@ pub(super) fn list_sessions(prefix: &str, named: bool) -> String {
     )
 }
 
-/// How far admission has come in these lines, and who is first, if that has not lapsed.
+/// The front of admission in these lines, and the first place if it has not expired.
 pub(super) fn fronts(lines: &[Name]) -> String {
     let names: Vec<String> = lines.iter().map(|line| hex(line.as_str().as_bytes())).collect();
     format!(
@@ -363,10 +362,10 @@ pub(super) fn fronts(lines: &[Name]) -> String {
     )
 }
 
-/// How far admission has come in a line.
+/// The front of admission in a line.
 #[derive(Debug, PartialEq)]
 pub(super) struct Front {
-    /// The first place that waits.
+    /// The first waiting place.
     pub(super) waits: Seq,
     /// The first of all places.
     pub(super) first: Option<(TicketId, Seq)>,
@@ -381,7 +380,7 @@ pub(super) fn front_rows(rows: &[Row]) -> HashMap<Vec<u8>, Front> {
     rows.iter().filter_map(row).collect()
 }
 
-/// Those that were admitted: their tickets and places.
+/// The admitted tickets and their places.
 pub(super) type Woken = Vec<(TicketId, Seq)>;
 
 fn woken(bytes: &[u8]) -> Option<Woken> {
@@ -390,12 +389,12 @@ fn woken(bytes: &[u8]) -> Option<Woken> {
         let seq = u64::from_be_bytes(*place.get(16..)?.first_chunk()?);
         Some((TicketId(id), Seq(seq)))
     };
-    // The number of its process is the server's business.
+    // The number of the process is for the server only.
     bytes.chunks(32).map(place).collect()
 }
 
-/// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the
-/// number that it had.
+/// Decodes the answer to an entry; `None` if it is malformed. A place that is kept must keep its
+/// number.
 pub(super) fn standing(
     ticket: &Ticket,
     how: Enter,
@@ -411,7 +410,7 @@ pub(super) fn standing(
     Some((standing, woken(row.bytes(3)?)?))
 }
 
-/// Decodes the answer to a departure or an eviction: a number, and those that were admitted.
+/// Decodes the answer to a departure or an eviction: a number and the admitted tickets.
 pub(super) fn left(rows: &[Row]) -> Option<(u64, Woken)> {
     let row = rows.first()?;
     Some((row.number(0)?, woken(row.bytes(1)?)?))

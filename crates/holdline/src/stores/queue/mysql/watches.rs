@@ -1,4 +1,4 @@
-//! The waiters of this process: their wake-ups, and when to look whether others admitted them.
+//! The waiters of this process: their wake-ups, and the times of looks for admissions by others.
 
 use super::text::Front;
 use crate::clock;
@@ -11,15 +11,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The pauses between two looks, while nothing changes.
+/// The pauses between looks while nothing changes.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(2), Duration::from_millis(100)).jitter(25);
-/// The same of a process that was told of its last admission.
+/// The same for a process that was notified of its last admission.
 const PAUSES_IF_TOLD: Backoff =
     Backoff::exponential(Duration::from_millis(20), Duration::from_millis(800)).jitter(25);
 
-/// The number of waiting tickets at which those that nobody watches are dropped; they are looked at
-/// again by their owners.
+/// The number of waiting tickets at which unwatched ones are dropped; their owners ask about them
+/// again.
 const KEPT: usize = 4096;
 
 #[derive(Default)]
@@ -33,15 +33,15 @@ pub(super) struct Watches {
 #[derive(Default)]
 struct State {
     waiting: HashMap<TicketId, Waiting>,
-    /// The looks since the last that found a change.
+    /// The number of looks since the last that found a change.
     fruitless: u32,
     next: Time,
     looking: bool,
-    /// A look is due whatever the time is.
+    /// Whether a look is due whatever the time is.
     look_now: bool,
-    /// The notices since a look last found somebody admitted.
+    /// The number of notices since a look last found an admitted ticket.
     heard: u32,
-    /// Whether there was one of the last admission that was found.
+    /// Whether there was a notice of the last admission found.
     told: bool,
 }
 
@@ -56,7 +56,7 @@ impl Watches {
         &self.waiters
     }
 
-    /// Records what the server has just said of a ticket.
+    /// Records a ticket's standing, as the server has just reported it.
     pub(super) fn note(&self, line: &Name, id: TicketId, how: Enter, standing: Standing) {
         let mut state = self.state.lock();
         let Standing::Waiting { seq: Some(seq), .. } = standing else {
@@ -75,7 +75,7 @@ impl Watches {
         waiting.seq = seq;
     }
 
-    /// Whether a ticket of this process waited when the server last spoke of it.
+    /// Whether a ticket of this process was waiting by the server's last report.
     pub(super) fn waits(&self, id: TicketId) -> bool {
         self.state.lock().waiting.contains_key(&id)
     }
@@ -84,7 +84,7 @@ impl Watches {
         self.state.lock().waiting.remove(&id);
     }
 
-    /// Wakes those of this process among the tickets that were admitted.
+    /// Wakes the waiters of this process among the admitted tickets.
     pub(super) fn admit(&self, woken: &[(TicketId, Seq)]) {
         for (id, seq) in woken {
             let waiting = self.state.lock().waiting.remove(id);
@@ -94,13 +94,13 @@ impl Watches {
         }
     }
 
-    /// Wakes the waiter of a ticket that was evicted, and hints that it is gone if it held.
+    /// Wakes the waiter of an evicted ticket, and sends a loss hint if the ticket held a lock.
     pub(super) fn evicted(&self, id: TicketId) {
         self.forget(id);
         self.waiters.evicted(id);
     }
 
-    /// Has this ticket looked for until the answer is dropped.
+    /// Includes this ticket in looks until the result is dropped.
     pub(super) fn watched(&self, id: TicketId) -> Watched<'_> {
         if let Some(waiting) = self.state.lock().waiting.get_mut(&id) {
             waiting.watched += 1;
@@ -108,13 +108,13 @@ impl Watches {
         Watched(self, id)
     }
 
-    /// Waits until it is time for a look.
+    /// Waits until a look may be due.
     pub(super) async fn pause(&self) {
         let (next, looking) = {
             let state = self.state.lock();
             (state.next, state.looking)
         };
-        // A look that is under way sets the time of the next.
+        // A look under way sets the time of the next.
         let soonest = if looking { clock::now().after(PAUSES.pause(1, 0)) } else { next };
         tokio::select! {
             () = self.notice.notified() => {}
@@ -122,7 +122,7 @@ impl Watches {
         }
     }
 
-    /// Some ticket of this process was admitted, as its listener was told: one looks, at once.
+    /// Records a notice that some ticket of this process was admitted, and causes one look at once.
     pub(super) fn told(&self) {
         {
             let mut state = self.state.lock();
@@ -131,13 +131,13 @@ impl Watches {
         self.look_now();
     }
 
-    /// Has one look at once: some ticket may have been admitted unheard.
+    /// Causes one look at once: some ticket may have been admitted without a notice.
     pub(super) fn look_now(&self) {
         self.state.lock().look_now = true;
         self.notice.notify_one();
     }
 
-    /// The process is not told of admissions any more.
+    /// Records that notices of admissions have ended.
     pub(super) fn untold(&self) {
         {
             let mut state = self.state.lock();
@@ -146,12 +146,12 @@ impl Watches {
         self.look_now();
     }
 
-    /// Whether a ticket is waited for.
+    /// Whether any ticket is watched.
     pub(super) fn are_watched(&self) -> bool {
         self.state.lock().waiting.values().any(|waiting| waiting.watched > 0)
     }
 
-    /// The lines to look at, if it is time and nobody else looks. Followed by
+    /// The lines to look at, if a look is due and none is under way. Followed by
     /// [`end_look`](Self::end_look).
     pub(super) fn begin_look(&self) -> Option<Vec<Name>> {
         let mut state = self.state.lock();
@@ -169,8 +169,8 @@ impl Watches {
         Some(lines.into_iter().collect())
     }
 
-    /// Wakes the tickets that are in front of these fronts. Those that are seen to have their
-    /// places need not ask.
+    /// Wakes the tickets that these fronts have passed. Tickets seen to have their places need not
+    /// ask.
     pub(super) fn end_look(&self, fronts: &HashMap<Vec<u8>, Front>) {
         let mut state = self.state.lock();
         let passed = |waiting: &Waiting| {
@@ -205,7 +205,7 @@ impl State {
     }
 }
 
-/// A ticket that is looked for.
+/// A ticket that is included in looks.
 pub(super) struct Watched<'a>(&'a Watches, TicketId);
 
 impl Drop for Watched<'_> {

@@ -1,4 +1,4 @@
-//! What a `postgres:` URL says.
+//! The address of a PostgreSQL store: a parsed `postgres:` URL.
 //!
 //! ```text
 //! postgres://[user[:password]@]host[:port][,host[:port]...][/database][?option=value&...]
@@ -30,14 +30,14 @@ pub(super) struct Address {
     pub(super) tls: bool,
     pub(super) tls_options: TlsOptions,
     pub(super) scheme: Scheme,
-    /// The database schema that has the tables and functions.
+    /// The database schema of the tables and functions.
     pub(super) schema: String,
-    /// Whether opening installs the schema if it is not there.
+    /// Whether opening installs the schema if it does not exist.
     pub(super) install: bool,
     pub(super) listen: Listen,
-    /// The most connections that hold locks, if sessions or transactions hold them.
+    /// The maximum number of connections that hold locks, if sessions or transactions hold them.
     pub(super) connections: Option<usize>,
-    /// How long a lock stays locked at least, by ShedLock's table.
+    /// The minimum time for which a lock in ShedLock's table stays locked.
     pub(super) at_least: Duration,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Address {
 pub(super) enum Scheme {
     /// A table of leases, with a queue: see `sql/`.
     Table,
-    /// Advisory locks of sessions, with keys of this kind.
+    /// Session-level advisory locks, with keys of this kind.
     Advisory(KeyScheme),
     /// A row for each lock, locked by an open transaction.
     Row,
@@ -64,12 +64,12 @@ const SCHEMES: [(&str, Scheme); 4] = [
     ("shedlock", Scheme::Shedlock),
 ];
 
-/// Where notices come from.
+/// The source of notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Listen {
     /// The same server.
     Here,
-    /// This address of the same database, because the other is a proxy that pools transactions.
+    /// This address of the same database, because the URL's own is a proxy that pools transactions.
     At(Box<Address>),
     /// Nowhere: waiters poll.
     Off,
@@ -80,7 +80,7 @@ const KNOWN: &str = "scheme, keys, connections, at_least, schema, install, liste
     key_env";
 
 impl Address {
-    /// Where notices are listened to, if anywhere.
+    /// The address at which to listen for notices, if any.
     pub(super) fn listen_at(self: &Arc<Self>) -> Option<Arc<Address>> {
         match &self.listen {
             Listen::Here => Some(Arc::clone(self)),
@@ -171,7 +171,7 @@ impl Address {
         self.tls_options.check(self.tls).map_err(invalid)
     }
 
-    /// The client's configuration. Its own time limits are those of one host of several.
+    /// The client's configuration. Its connect timeout is that of one host of several.
     pub(super) fn config(&self) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         for (host, port) in &self.hosts {
@@ -215,12 +215,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// The name of a database schema, if it can be one.
+/// Checks the name of a database schema.
 pub(super) fn schema_name(name: &str) -> Result<&str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
         return Err(invalid("has a schema that is empty, longer than 63 bytes, or not printable"));
     }
-    // In our statements it also stands in string constants, and beside parameters.
+    // Statements also use it in string constants and beside parameters.
     if name.contains(['\'', '\\', '$']) {
         return Err(invalid("has a schema with ' or \\ or $ in its name, which cannot be used"));
     }

@@ -1,14 +1,14 @@
-//! The batcher of a connection: calls that wait while others are in flight are sent as one.
+//! The batcher of a connection: calls that queue while others are in flight are sent together.
 //!
-//! The server carries out the calls of a connection one after the other, and waits for its disk at
-//! the end of each. So while a few messages are in flight, further calls are queued, and whatever
-//! has been queued when a reply arrives is sent as one message: several statements, which are one
-//! transaction, with one commit. A call that finds the connection idle is sent at once, by itself.
+//! The server carries out the calls of a connection one after another, and waits for its disk at
+//! the end of each. So while a few messages are in flight, further calls are queued, and the queue
+//! is sent as one message when a reply arrives: several statements in one transaction, with one
+//! commit. A call that finds the connection idle is sent at once, by itself.
 //!
 //! Each call has its own answer. If the server refuses a batch, which undoes all of it, its calls
-//! are sent one by one, so that one of them cannot fail the others. A batch has one call of a line
-//! at most, in the order of names, so that the batches of two processes cannot deadlock; and it
-//! waits for a locked row for a shorter time than a single call does. Departures are not batched
+//! are sent one by one, so that one of them cannot fail the others. A batch has at most one call
+//! for each line, in the order of names, so that the batches of two processes cannot deadlock; and
+//! it waits for a locked row for a shorter time than a single call does. Departures are not batched
 //! with other calls, because their commits are not waited for.
 
 use super::encode;
@@ -23,17 +23,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A statement with its parameters, and what it may be batched with.
+/// A statement with its parameters, and the conditions for batching it.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) sql: String,
-    /// The line that it is about. A call without one is always sent by itself.
+    /// The line that it operates on. A call without one is always sent by itself.
     pub(super) line: Option<Name>,
     /// Whether its commit is waited for.
     pub(super) durable: bool,
 }
 
-/// The calls of a connection that are to be sent in batches.
+/// The queue of a connection's calls, to be sent in batches.
 #[derive(Debug, Default)]
 pub(super) struct Batcher(Mutex<State>);
 
@@ -50,10 +50,10 @@ struct Queued {
     reply: oneshot::Sender<Result<Answer, Fault>>,
 }
 
-/// The number of messages in flight from which further calls are queued. The server works on the
+/// The number of messages in flight at which further calls are queued. The server works on the
 /// second while the reply to the first is on its way.
 const UNBATCHED: usize = 2;
-/// The number of calls in one batch at most: it holds their lines until it commits.
+/// The maximum number of calls in a batch: it holds their lines until it commits.
 const MAX_CALLS: usize = 32;
 /// The first statement of a batch: how many milliseconds it waits for a locked row. See `line.sql`.
 const SHORT_WAIT: &str = "SELECT set_config('holdline.lock_timeout', '100', true)";
@@ -66,7 +66,7 @@ impl Call {
 }
 
 impl Batcher {
-    /// Queues a call, unless it is to be sent now; then it counts as in flight.
+    /// Queues a call, unless it can be sent now; then it counts as in flight.
     fn queue(&self, call: &Call) -> Option<oneshot::Receiver<Result<Answer, Fault>>> {
         let mut state = self.0.lock();
         if state.in_flight < UNBATCHED {
@@ -78,8 +78,8 @@ impl Batcher {
         Some(answer)
     }
 
-    /// The batch that takes the place of a message that is no longer in flight; empty if nothing is
-    /// queued. It has the oldest call, and those that go with it. Calls of one line stay in order.
+    /// The batch that replaces a message no longer in flight; empty if nothing is queued. It has
+    /// the oldest call and the calls that can go with it. Calls for the same line stay in order.
     fn next(&self) -> Vec<Queued> {
         let mut state = self.0.lock();
         state.queue.retain(|queued| !queued.reply.is_closed());
@@ -151,7 +151,7 @@ impl Session {
                     let _ = one.reply.send(Ok(answer)); // unless the caller has given up
                 }
             }
-            // All of it was undone.
+            // The whole batch was undone.
             Err(fault @ Fault::Refused(_)) if batch.len() > 1 && !fault.in_doubt() => {
                 let session = &self;
                 let alone = batch.into_iter().map(|one| async move {
@@ -190,7 +190,7 @@ mod tests {
 
     type Answers = Vec<oneshot::Receiver<Result<Answer, Fault>>>;
 
-    /// A batcher with as many messages in flight as may be, and these calls in its queue.
+    /// A batcher with the maximum of messages in flight and these calls in its queue.
     fn queued(calls: &[(&str, bool)]) -> (Batcher, Answers) {
         let batcher = Batcher::default();
         let call = |line: &str, durable| Call {

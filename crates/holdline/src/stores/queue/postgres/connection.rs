@@ -1,12 +1,11 @@
 //! The connection for commands: one for a store and its background handle, made when it is first
 //! needed and again when it breaks.
 //!
-//! Calls are sent one behind the other without waiting for replies, and the server carries them out
-//! in that order. Every call has a time limit, connecting included. A call that is given up is
-//! carried out or not, and what is sent later comes later; its reply is still waited for, so that
-//! the calls before which a server stands are bounded and counted, however soon callers give up.
-//! But if a connection has not answered for a second, it is closed, since it may be cut without
-//! either end noticing.
+//! Calls are pipelined: sent without waiting for replies, and carried out by the server in order.
+//! Every call has a time limit, connecting included. A call that is given up is carried out or not,
+//! but before any later call. Its reply is still awaited, so that the server's backlog of calls
+//! stays bounded and counted, however soon callers give up. A connection that has not answered for
+//! a second is closed, because it may have been cut without either end noticing.
 
 use super::address::{Address, Scheme};
 use super::batch::Call;
@@ -26,7 +25,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The first and the longest pause between failed attempts to connect.
+/// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -34,7 +33,7 @@ pub(super) struct Connection {
     pub(super) address: Arc<Address>,
     slot: Arc<Mutex<Slot>>,
     connecting: Joint<Result<(), Fault>>,
-    /// The tickets whose calls to take a place have been sent and not been answered.
+    /// The tickets whose calls to take a place have been sent but not answered.
     pub(super) in_flight: Arc<InFlight>,
 }
 
@@ -43,9 +42,9 @@ struct Slot {
     session: Option<Arc<Session>>,
     /// Since when calls have gone without a reply.
     silent: Option<Time>,
-    /// The number of failures to connect in a row.
+    /// The number of consecutive failures to connect.
     failures: u32,
-    /// The time of the next attempt to connect at the earliest.
+    /// The earliest time of the next attempt to connect.
     not_before: Time,
 }
 
@@ -55,15 +54,14 @@ impl Connection {
         Connection { address, slot, connecting: Joint::new(), in_flight }
     }
 
-    /// Runs one statement, which has its parameters in it and may be [repeated](repeat): one round
-    /// trip.
+    /// Runs one repeatable statement (see [`repeat`]) with inline parameters, in one round trip.
     ///
     /// `taker` is the ticket that may take a place by it. It is in flight from when the statement
-    /// is sent until it is answered, also if the caller has given up by then.
+    /// is sent until it is answered, even if the caller has given up by then.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the statement is carried out or not; before any that is sent
+    /// If the future is dropped, the statement is carried out or not, but before any statement sent
     /// later over the same connection.
     pub(super) async fn call(&self, taker: Option<TicketId>, call: Call) -> Result<Answer, Fault> {
         repeat(self.address.timeout, |limit| self.ask(taker, call.clone(), limit)).await
@@ -83,7 +81,7 @@ impl Connection {
             drop(permit);
             reply
         });
-        // Declared later, so that it is dropped before the work goes on without it.
+        // Declared after `work`, so it is dropped first, before the work goes on without it.
         let mut caller = Caller { slot: &self.slot, session: &session, gives_up: true };
         let reply = (&mut work).await;
         caller.gives_up = reply.as_ref().is_err_and(Fault::silent);
@@ -94,8 +92,8 @@ impl Connection {
         reply
     }
 
-    /// The present connection, and the right to one of the calls without a reply on it. Calls that
-    /// wait for that look from time to time whether there is another connection.
+    /// The current connection, and a permit for a call on it. A call that waits for a permit checks
+    /// from time to time whether there is another connection.
     async fn permitted(&self) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
         loop {
             let session = self.session().await?;
@@ -109,8 +107,8 @@ impl Connection {
         }
     }
 
-    /// The present connection, unless it is silent; or a new one, made once for all calls that wait
-    /// for one. After a failure the next attempt backs off, however many calls there are; the calls
+    /// The current connection, unless it is silent; or a new one, made once for all calls that wait
+    /// for it. After a failure the next attempt backs off, however many calls there are; the calls
     /// that waited for a failed attempt share its error.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
         if let Some(session) = self.usable() {
@@ -127,13 +125,13 @@ impl Connection {
         self.slot.lock().usable()
     }
 
-    /// Closes a connection to new calls. Calls that wait for a reply over it may still get one.
+    /// Closes a connection to new calls. Calls in flight may still get a reply.
     pub(super) fn discard(&self, session: &Arc<Session>) {
         in_slot(&self.slot, session, Slot::clear);
     }
 }
 
-/// Puts a new connection into the slot, unless there is one by now.
+/// Puts a new connection into the slot, unless it has one by then.
 async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fault> {
     let not_before = {
         let mut slot = slot.lock();
@@ -185,7 +183,7 @@ impl Slot {
     }
 }
 
-/// Changes the slot, unless another connection is in it by now.
+/// Changes the slot, unless it has another connection by now.
 fn in_slot(slot: &Mutex<Slot>, session: &Arc<Session>, change: impl FnOnce(&mut Slot)) {
     let mut slot = slot.lock();
     if slot.session.as_ref().is_some_and(|present| Arc::ptr_eq(present, session)) {
@@ -193,7 +191,8 @@ fn in_slot(slot: &Mutex<Slot>, session: &Arc<Session>, change: impl FnOnce(&mut 
     }
 }
 
-/// The caller of a call in flight, which records on drop since when it goes without a reply.
+/// The caller of a call in flight. When it gives up, its drop records since when there was no
+/// reply.
 struct Caller<'a> {
     slot: &'a Mutex<Slot>,
     session: &'a Arc<Session>,

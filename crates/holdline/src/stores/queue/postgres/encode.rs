@@ -1,11 +1,11 @@
-//! Calls of the functions in `sql/line.sql` as text, and their results.
+//! Calls of the functions in `sql/line.sql` as text, and the decoding of their results.
 //!
-//! A call is one message of the protocol (a simple query), its parameters written as constants.
-//! With parameters of their own it would be five messages, and those are not safe where a proxy
-//! pools transactions and calls are sent without waiting for replies: PgBouncer gives a server to
-//! another client as soon as it has answered the calls that are complete, though it may have
-//! forwarded the first messages of the next call, whose others then meet what that client has
-//! prepared. (Seen with PgBouncer 1.18; newer ones count such calls in the same way.)
+//! A call is one protocol message (a simple query) with its parameters written as constants. With
+//! bound parameters it would be five messages, which are not safe when calls are pipelined through
+//! a proxy that pools transactions: PgBouncer gives a server to another client once it has answered
+//! all complete calls, though it may have forwarded the first messages of the next call. The rest
+//! of that call then meets the other client's prepared statement. (Seen with PgBouncer 1.18; newer
+//! versions count such calls in the same way.)
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Refusal, Standing, Ticket, TicketId};
@@ -23,7 +23,7 @@ pub(super) enum Param<'a> {
     Number(i64),
 }
 
-/// A statement that ends with the call of a function, with these parameters.
+/// A statement that ends with a function call with these parameters.
 pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
     let constant = |param: &Param<'_>| match param {
         Param::Text(value) => text(value),
@@ -34,7 +34,7 @@ pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
     Ok(format!("{function}({})", params.join(", ")))
 }
 
-/// A text as a constant that no setting of the server reads differently.
+/// A text as a constant that means the same under every server setting.
 pub(super) fn text(value: &str) -> Result<String> {
     if value.contains('\0') {
         let message = "PostgreSQL keeps no text with the character zero in it";
@@ -43,7 +43,7 @@ pub(super) fn text(value: &str) -> Result<String> {
     Ok(format!("E'{}'", value.replace('\\', r"\\").replace('\'', "''")))
 }
 
-/// The answer in these messages, which has the rows of all statements.
+/// The answer in these messages, with the rows of all statements.
 pub(super) fn answer(messages: Vec<SimpleQueryMessage>) -> Answer {
     let mut answer = Answer::default();
     for mut one in answers(messages) {
@@ -53,7 +53,7 @@ pub(super) fn answer(messages: Vec<SimpleQueryMessage>) -> Answer {
     answer
 }
 
-/// The answers in these messages, one of each statement.
+/// The answers in these messages, one for each statement.
 pub(super) fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Answer> {
     let (mut answers, mut answer) = (Vec::new(), Answer::default());
     for message in messages {
@@ -81,7 +81,7 @@ pub(super) fn numbers(row: &Row, at: usize) -> Option<Vec<i64>> {
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(250);
 
-/// Decodes the result of `enter`; none if it makes no sense. Without notices, the first waiter asks
+/// Decodes the result of `enter`; `None` if it is malformed. Without notices, the first waiter asks
 /// again after an eighth of the time that it has waited, within bounds.
 pub(super) fn standing(
     ticket: &Ticket,

@@ -1,4 +1,4 @@
-//! What the server's errors mean.
+//! The meanings of the server's errors.
 
 use crate::error::ErrorKind;
 use crate::stores::queue::sql::{Fault, ServerError, clean};
@@ -22,13 +22,13 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
-/// What the client says when the server asks for a password, and there is none.
+/// The client's message when the server asks for a password and there is none.
 const NO_PASSWORD: &str = "password missing";
 
-/// The meaning of an error of the server's, by its code.
+/// The meaning of a server error, by its code.
 fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
     match &*error.code {
-        // The tables or functions are not there, or not for us.
+        // The tables or functions do not exist, or this role may not use them.
         "3F000" | "42P01" | "42883" => (
             ErrorKind::Denied,
             "has no tables and functions for locks; install them with \"holdline schema postgres \

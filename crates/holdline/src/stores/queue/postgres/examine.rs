@@ -1,5 +1,4 @@
-//! Looking at PostgreSQL servers: what the guide warns of. Nothing is written, and nothing is
-//! installed.
+//! Checks of PostgreSQL servers for what the guide warns of. They write and install nothing.
 
 use super::address::{Address, Listen, Scheme};
 use super::session::Session;
@@ -14,7 +13,7 @@ use tokio_postgres::{Client, Row};
 /// A transaction that has been open for longer than this keeps dead rows from being removed.
 const LONG: f64 = 300.0;
 
-/// Looks at the hosts of a URL, of which `rest` follows the colon.
+/// Examines the hosts of a URL; `rest` is what follows the colon.
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(rest)?;
     let mut primaries = 0;
@@ -52,7 +51,7 @@ struct Server<'a> {
     limit: Duration,
 }
 
-/// What is asked of every server. Settings that a version does not have are null.
+/// The query for every server. Settings that a version does not have are NULL.
 const SETTINGS: &str = "SELECT current_setting('server_version'), \
     current_setting('server_version_num')::int, \
     pg_is_in_recovery(), \
@@ -62,8 +61,8 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), \
     current_setting('max_connections')::int, \
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int, \
     inet_server_port()";
-/// The age of the oldest transaction that we may see, and the oldest replication slot that nobody
-/// reads.
+/// The age of the oldest transaction that this role may see, and the numbers of replication slots
+/// without a reader and of standbys.
 const OLD: &str = "SELECT \
     (SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity \
       WHERE pid <> pg_backend_pid())::float8, \
@@ -77,7 +76,7 @@ impl Server<'_> {
         Ok(asked.await.ok_or(Fault::Silence)??)
     }
 
-    /// Returns whether it takes writes.
+    /// Returns whether the server takes writes.
     async fn examine(&self, address: &Address, port: u16, findings: &mut Findings) -> bool {
         let row = match self.ask(SETTINGS).await {
             Ok(row) => row,
@@ -111,7 +110,7 @@ impl Server<'_> {
         true
     }
 
-    /// What makes a busy lock slower by the second, and what a fail-over costs.
+    /// Checks what makes a busy lock slower by the second, and what a failover costs.
     async fn old(&self, row: &Row, address: &Address, findings: &mut Findings) {
         let Ok(old) = self.ask(OLD).await else { return };
         let text = |at: usize| get::<String>(row, at).unwrap_or_default();
@@ -152,12 +151,12 @@ impl Server<'_> {
     }
 }
 
-/// A value of a column; `None` if it is null, or of another type.
+/// A value of a column; `None` if it is NULL or of another type.
 fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Option<T> {
     row.try_get::<_, Option<T>>(at).ok().flatten()
 }
 
-/// What a crash costs.
+/// Checks what a crash costs.
 fn durability(row: &Row, findings: &mut Findings) {
     let is_off = |at: usize| get::<String>(row, at).is_some_and(|value| value == "off");
     if is_off(3) || is_off(4) {
@@ -174,8 +173,8 @@ fn durability(row: &Row, findings: &mut Findings) {
     }
 }
 
-/// A server that listens on another port than the URL names is behind something: a pooler, most
-/// likely, through which no notices come.
+/// Checks whether the server listens on another port than the URL names: then it is most likely
+/// behind a pooler, through which no notices come.
 fn pooler(row: &Row, address: &Address, port: u16, findings: &mut Findings) {
     let Some(own) = get::<i32>(row, 10).filter(|own| *own != i32::from(port)) else { return };
     let found = format!("the server listens on port {own}, and the URL names {port}");

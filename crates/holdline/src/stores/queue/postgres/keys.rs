@@ -1,5 +1,5 @@
 //! The keys of advisory locks: how a lock's name becomes a number, in this library and in others
-//! with which locks are shared.
+//! that share locks with it.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ pub(super) enum Key {
     Pair(i32, i32),
 }
 
-/// As the arguments of the server's functions.
+/// The arguments of the server's functions.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -22,16 +22,16 @@ impl fmt::Display for Key {
     }
 }
 
-/// The way from a name to a key.
+/// The mapping from names to keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyScheme {
     /// This library's own.
     Native,
     /// The name is the number.
     Number,
-    /// The name is two numbers with a comma.
+    /// The name is two numbers separated by a comma.
     Pair,
-    /// Migrations of Rails; the name is the database's.
+    /// Rails migrations; the name is the database's.
     Rails,
     /// The Ruby gem `with_advisory_lock`.
     WithAdvisoryLock,
@@ -39,7 +39,7 @@ pub(super) enum KeyScheme {
     GolangMigrate,
     /// sqlx's `PgAdvisoryLock::new`.
     Sqlx,
-    /// Migrations of sqlx; the name is the database's.
+    /// sqlx migrations; the name is the database's.
     SqlxMigrate,
     /// Symfony's Lock component.
     Symfony,
@@ -65,7 +65,7 @@ impl KeyScheme {
         })
     }
 
-    /// The key of a name; none if the scheme has none for it.
+    /// The key of a name; `None` if the scheme has none for it.
     pub(super) fn key(self, name: &str) -> Option<Key> {
         let crc = || i64::from(crc32(name.as_bytes()));
         Some(match self {
@@ -91,7 +91,7 @@ impl KeyScheme {
     }
 }
 
-/// A hash of the name, of which every part may be used.
+/// A hash of the name. Any part of it may be used.
 pub(super) fn native(name: &str) -> [u8; 32] {
     Sha256::new().chain_update(b"holdline lock 1\0").chain_update(name).finalize().into()
 }
@@ -100,7 +100,7 @@ fn first(bytes: &[u8]) -> [u8; 8] {
     std::array::from_fn(|at| bytes[at])
 }
 
-/// HKDF with SHA-256, of which the first eight bytes are the key.
+/// The first eight bytes of HKDF with SHA-256.
 fn sqlx(name: &str) -> i64 {
     let hmac = |key: &[u8], text: &[u8]| {
         let mut hmac = Hmac::<Sha256>::new_from_slice(key).expect("every length will do");
@@ -112,8 +112,8 @@ fn sqlx(name: &str) -> i64 {
     i64::from_le_bytes(first(&okm))
 }
 
-/// Up to nine ASCII characters are their bits; 16 hexadecimal digits are the number, 8 and 8 with
-/// a comma the pair; everything else is hashed.
+/// Up to nine ASCII characters are packed as bits; 16 hexadecimal digits are the number, 8 and 8
+/// with a comma the pair; everything else is hashed.
 fn madelson(name: &str) -> Key {
     let half = |bits: u64| (bits as u32).cast_signed();
     let pair = |bits: u64| Key::Pair(half(bits >> 32), half(bits));
@@ -156,7 +156,7 @@ mod tests {
     use super::KeyScheme::*;
     use super::*;
 
-    /// Most were computed by the libraries themselves, or stand in their documents and tests.
+    /// Most were computed by the libraries themselves, or are in their documentation and tests.
     #[test]
     fn keys_are_those_of_the_other_libraries() {
         let long = "漢".repeat(18);
@@ -177,7 +177,7 @@ mod tests {
             (Madelson, "00000001,ffffffff", Key::Pair(1, -1)),
             (Madelson, "some very long name", Key::Number(1_765_484_347_666_752_899)),
             (Madelson, &long, Key::Number(-5_707_277_204_051_710_361)),
-            // Our own: SHA-256 of a text that begins with "holdline lock 1".
+            // This library's own: SHA-256 of a text that begins with "holdline lock 1".
             (Native, "x", Key::Number(i64::from_be_bytes(first(&native("x"))))),
         ];
         for (scheme, name, key) in vectors {

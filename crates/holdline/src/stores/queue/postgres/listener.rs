@@ -2,9 +2,9 @@
 //!
 //! The process listens on one channel of its own, whose name is stored with each of its places; so
 //! a release notifies only the processes whose tickets it admits, and names the tickets. The
-//! process begins to listen with its first ticket that may wait, and does not wait for that: what
-//! waits already when the connection is made, for the first time or again, is woken to ask again.
-//! Waiters ask again anyway, after a bounded time.
+//! process starts listening with its first ticket that may wait, without delaying it: tickets that
+//! already wait when the connection is made or remade are woken to ask again. Waiters ask again
+//! anyway, after a bounded time.
 
 use super::address::Address;
 use super::session::{self, AbortOnDrop, Session};
@@ -26,7 +26,7 @@ pub(super) struct Listener {
 struct Shared {
     address: Arc<Address>,
     channel: String,
-    /// What follows the statement that listens, if it is to end when nobody waits.
+    /// What follows the LISTEN statement, if listening is to end when nobody waits.
     more: Option<String>,
     waiters: Waiters,
     state: Mutex<State>,
@@ -35,19 +35,19 @@ struct Shared {
 #[derive(Default)]
 struct State {
     listening: bool,
-    /// Tickets that began to wait while it did not listen. To be woken when it does.
+    /// Tickets that began to wait while it was not listening, to be woken when it is.
     unheard: Vec<TicketId>,
 }
 
-/// The number of tickets to be woken at most; others ask again after a bounded time.
+/// The maximum number of tickets to be woken; others ask again after a bounded time.
 const UNHEARD: usize = 4096;
 
 /// The interval of heartbeats.
 const PING: Duration = Duration::from_secs(5);
 
 impl Listener {
-    /// A listener on a channel of this name, at this address of the database. If it has `more` to
-    /// say to the server than that it listens, it listens only while there are waiters.
+    /// A listener on a channel of this name, at this address of the database. With `more`, which is
+    /// sent after LISTEN, it listens only while there are waiters.
     pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
         let shared =
             Shared { address, channel, more, waiters: Waiters::default(), state: Mutex::default() };
@@ -63,15 +63,15 @@ impl Listener {
     }
 
     /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
-    /// says so.
+    /// has one.
     pub(super) async fn wait(&self, id: TicketId) -> Option<Seq> {
         self.shared.waiters.wait(id).await
     }
 
-    /// Whether notices arrive. The first call starts it.
+    /// Whether notices arrive. The first call starts the listener.
     pub(super) fn listens(&self) -> bool {
         let mut task = self.task.lock();
-        // Without a thread now, the next call tries again.
+        // If there is no thread now, the next call tries again.
         if task.as_ref().is_none_or(|task| task.0.is_finished())
             && let Ok(runtime) = session::runtime()
         {
@@ -91,7 +91,7 @@ impl Listener {
         self.shared.waiters.wake(id);
     }
 
-    /// Wakes a ticket that began to wait when no notices arrived, as soon as they do.
+    /// Wakes a ticket that began to wait while no notices arrived, as soon as they do.
     pub(super) fn catch_up(&self, id: TicketId) {
         let mut state = self.shared.state.lock();
         if state.listening {
@@ -135,8 +135,8 @@ async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
     Ok(session)
 }
 
-/// Waits until the connection breaks, or does not answer a heartbeat, and returns the fault; or
-/// until it is not needed any more.
+/// Waits until the connection breaks or misses a heartbeat, and returns the fault; or until the
+/// connection is no longer needed.
 async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
     loop {
         let fault = within(clock::now().after(PING), session.ended()).await;
@@ -153,7 +153,7 @@ async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
 }
 
 impl Shared {
-    /// Wakes all waiters, whose notices may have been lost until now.
+    /// Wakes all waiters: until now their notices may have been lost.
     fn begin(&self) {
         let mut state = self.state.lock();
         state.listening = true;
@@ -167,8 +167,8 @@ impl Shared {
         answered(clock::now().after(self.address.timeout), session.client.batch_execute(sql)).await
     }
 
-    /// Handles a notice: `w`, a ticket and its place that was admitted; or `a` and a ticket that
-    /// was evicted.
+    /// Handles a notice: `w`, a ticket and the place at which it was admitted; or `a` and an
+    /// evicted ticket.
     fn notice(&self, payload: &str) {
         let Some((kind, rest)) = payload.split_at_checked(1) else { return };
         let Some((id, seq)) = rest.split_at_checked(UUID) else { return };
@@ -181,5 +181,5 @@ impl Shared {
     }
 }
 
-/// The length of a uuid as text.
+/// The length of a UUID as text.
 const UUID: usize = 36;

@@ -5,15 +5,15 @@
 //! schema.rs       the tables and functions: installation and check; their text is in sql/
 //! table.rs        the lease table: a line with places
 //! encode.rs       parameters and results of its functions
-//! listener.rs     notices
+//! listener.rs     notices from other processes
 //! session.rs      one connection, and the task that drives it; tls.rs: connecting
 //! connection.rs   the connection for commands, which reconnects; batch.rs: calls sent together
-//! sessions.rs     the schemes advisory and row: what is said to the server
+//! sessions.rs     the schemes advisory and row: the statements
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
-//! warnings.rs     what makes locks slow there
-//! shedlock.rs     the scheme shedlock: what is said to the server
+//! warnings.rs     warnings about what slows locks down
+//! shedlock.rs     the scheme shedlock: the statements
 //! errors.rs       faults of calls, and the errors that they become
-//! examine.rs      what the guide warns of, looked for on each server
+//! examine.rs      the checks of each server for `doctor`
 //! ```
 
 mod address;
@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
 
-/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used,
+/// Opens the store at a URL (`rest` is what follows the colon) and checks that it can be used,
 /// within the time limit of one call (unless it installs the schema).
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let address = Address::read(rest)?;
@@ -72,7 +72,7 @@ async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
     })
 }
 
-/// The statements that create the tables and functions, in a schema of this name.
+/// The statements that create the tables and functions in a schema of this name.
 pub(crate) fn schema(name: &str) -> Result<String> {
     schema::text(name)
 }

@@ -1,6 +1,4 @@
-//! The functions against the kernel's line.
-//!
-//! The server is that of `HOLDLINE_TEST_POSTGRES`.
+//! A comparison of the functions with the kernel's line, on the server of `HOLDLINE_TEST_POSTGRES`.
 
 use super::address::Address;
 use super::encode::{self, Param};
@@ -12,7 +10,7 @@ use crate::stores::queue::model::{Subject, Woken, run};
 use crate::stores::queue::sql::{micros, number_of};
 use tokio::runtime::Runtime;
 
-/// A server whose functions go by a clock that the test sets, and keep notices in a table.
+/// A server whose functions use a clock that the test sets, and keep notices in a table.
 struct Server {
     runtime: Runtime,
     session: Session,
@@ -59,7 +57,7 @@ impl Server {
         })
     }
 
-    /// Calls a function with these parameters, behind the name of the line.
+    /// Calls a function with the name of the line and these parameters.
     fn call(&self, now: u64, function: &str, params: &[Param<'_>]) -> Row {
         let params = [&[Param::Text("x")], params].concat();
         let sql = encode::call(&format!("SELECT \"holdline\".{function}"), &params);
@@ -114,7 +112,7 @@ impl Subject for Server {
         (answer.number(0).map(Seq), self.woken())
     }
 
-    /// A text of PostgreSQL's holds no zero.
+    /// A PostgreSQL text cannot contain a zero.
     fn note(&self, step: u32) -> String {
         format!("evicted in step {step}")
     }

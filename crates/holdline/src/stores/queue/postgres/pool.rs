@@ -1,5 +1,5 @@
-//! The connections on which locks of sessions and transactions are held: few, each with a limit of
-//! locks, never reconnected. What a connection held is gone when it ends.
+//! The connections that hold session and transaction locks: few, each with a limit of locks, never
+//! reconnected. When a connection ends, its locks are gone.
 
 use super::address::Address;
 use super::session::{self, Session};
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 pub(super) struct Pool {
     address: Arc<Address>,
-    /// The most locks on each connection.
+    /// The maximum number of locks on each connection.
     each: usize,
     conns: Conns,
     opening: Joint<Result<(), Fault>>,
@@ -24,14 +24,14 @@ type Conns = Arc<Mutex<Vec<Arc<Conn>>>>;
 /// One connection.
 pub(super) struct Conn {
     pub(super) session: Session,
-    /// The server's version, as `server_version_num` has it.
+    /// The server's version in the form of `server_version_num`.
     pub(super) version: i32,
     /// The longest lease of a lock on it so far, in milliseconds.
     pub(super) longest: AtomicU64,
 }
 
-/// A place for one lock on a connection. If it is dropped while it may hold the lock, the
-/// connection is closed: it is not known what it holds.
+/// A slot for one lock on a connection. If it is dropped while it may hold the lock, the connection
+/// is closed, because it is not known what it holds.
 pub(super) struct Claim {
     pub(super) conn: Arc<Conn>,
     pub(super) may_hold: bool,
@@ -42,8 +42,8 @@ impl Pool {
         Pool { address, each, conns: Conns::default(), opening: Joint::new() }
     }
 
-    /// A place for a lock, on a new connection if need be. Connections are opened one after the
-    /// other, so that there are no more than the locks need.
+    /// A slot for a lock, on a new connection if need be. Connections are opened one after another,
+    /// so there are no more than the locks need.
     pub(super) async fn claim(&self) -> Result<Claim, Fault> {
         let runtime = session::runtime().map_err(Fault::from)?;
         loop {
@@ -57,16 +57,16 @@ impl Pool {
     }
 }
 
-/// A connection that has room for one more lock.
+/// A connection with room for one more lock.
 fn free(conns: &Conns, each: usize) -> Option<Arc<Conn>> {
     let mut conns = conns.lock();
     conns.retain(|conn| !conn.session.is_over());
-    // Besides this list only claims have it, one for each lock.
+    // Apart from this list, only claims hold a reference, one for each lock.
     let free = |conn: &&Arc<Conn>| Arc::strong_count(conn) <= each;
     conns.iter().find(free).cloned()
 }
 
-/// Adds a connection, unless one has room by now.
+/// Adds a connection, unless one has room by then.
 async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fault> {
     if free(&conns, each).is_some() {
         return Ok(());

@@ -1,5 +1,4 @@
-//! The tables and functions in the database: their text, their installation, and the check of what
-//! is there.
+//! The tables and functions in the database: their text, their installation and their check.
 
 use super::address::{self, Address};
 use super::session::Session;
@@ -13,24 +12,24 @@ use tokio_postgres::error::SqlState;
 
 /// The version of the tables and functions that this library uses.
 const VERSION: i32 = 1;
-/// The oldest server, as `server_version_num` has it.
+/// The oldest server version, in the form of `server_version_num`.
 const OLDEST: i32 = 130_000;
 
 const PARTS: [&str; 3] =
     [include_str!("sql/tables.sql"), include_str!("sql/line.sql"), include_str!("sql/rows.sql")];
 
-/// The name in the text, to be replaced by that of the schema.
+/// The placeholder for the schema's name in the text.
 const PLACEHOLDER: &str = "\"holdline\"";
 
-/// How long an installation or a sweep may take: it may wait for another one.
+/// The time limit of an installation or a sweep, which may wait for another one.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
-/// A name as SQL writes it.
+/// A quoted SQL identifier.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A statement of ours, with the name of the schema.
+/// A statement of this library, with the name of the schema filled in.
 pub(super) fn statement(schema: &str, sql: &str) -> String {
     sql.replace(PLACEHOLDER, &quoted(schema))
 }
@@ -41,7 +40,7 @@ pub(super) fn text(schema: &str) -> Result<String> {
     Ok(statement(schema, &PARTS.join("\n")))
 }
 
-/// Installs the tables and functions, all or nothing, also if they are there.
+/// Installs the tables and functions, all or nothing, even if they already exist.
 pub(super) async fn install(address: &Address) -> Result<()> {
     let explain = |fault: Fault| fault.explain(address, "the schema");
     let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
@@ -66,8 +65,8 @@ pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
-/// Checks that a new connection leads to a primary that is new enough. Returns its version, as
-/// `server_version_num` has it.
+/// Checks that a new connection leads to a primary that is new enough. Returns its version in the
+/// form of `server_version_num`.
 pub(super) async fn check_server(client: &Client, address: &Address) -> Result<i32, Fault> {
     let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
                current_setting('default_transaction_isolation')";
@@ -90,8 +89,8 @@ pub(super) async fn check_server(client: &Client, address: &Address) -> Result<i
     Ok(server)
 }
 
-/// Checks a new connection as [`check_server`] does, and that the tables and functions are those of
-/// this library: both in one round trip. Installs them if the address says so.
+/// Runs [`check_server`] on a new connection and checks the version of the tables and functions,
+/// both in one round trip. Installs them if the address says so.
 pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
     let (server, found) = join(check_server(client, address), version(client, address)).await;
     server?;
@@ -110,7 +109,7 @@ async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {
     Ok(client.query_typed_one(&sql, &[]).await?.try_get(0)?)
 }
 
-/// Whether the tables and functions are not there.
+/// Whether the tables and functions do not exist.
 pub(super) fn absent(fault: &Fault) -> bool {
     let codes =
         [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];

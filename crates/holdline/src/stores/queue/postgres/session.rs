@@ -1,8 +1,8 @@
 //! One connection to the server, and the task that drives it.
 //!
 //! The task runs on the store's own thread, so that a connection outlives the runtime of the call
-//! that opened it, and goes on while that is busy. Dropping the session closes the connection, and
-//! what it has locked is free.
+//! that opened it, and goes on while that runtime is busy. Dropping the session closes the
+//! connection, which frees its locks.
 
 use super::address::Address;
 use super::batch::Batcher;
@@ -24,13 +24,13 @@ pub(super) fn runtime() -> Opened<&'static Background> {
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
-/// The number of calls without a reply at most.
+/// The maximum number of calls without a reply.
 const MAX_CALLS: usize = 128;
 
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// The rights to calls: further ones wait, and cost the server nothing if they are given up.
+    /// Permits for calls. A call that waits for one and is given up costs the server nothing.
     pub(super) calls: Arc<Semaphore>,
     pub(super) batcher: Batcher,
     /// The time limit of a call.
@@ -41,7 +41,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects within the address' time limit. `on_notice` is called on the store's thread.
+    /// Connects within the time limit of the address. `on_notice` is called on the store's thread.
     ///
     /// # Cancel safety
     ///
@@ -73,8 +73,8 @@ impl Session {
         Ok(Session { client, calls, batcher: Batcher::default(), timeout, ended, task })
     }
 
-    /// Waits until the connection has ended, which is noticed at once if the server closes it.
-    /// Returns the fault.
+    /// Waits until the connection has ended, and returns the fault. A close by the server is
+    /// noticed at once.
     pub(super) fn ended(&self) -> impl Future<Output = Fault> + Send + use<> {
         let mut ended = self.ended.clone();
         async move {
@@ -83,7 +83,7 @@ impl Session {
         }
     }
 
-    /// Closes it, with all that it has locked.
+    /// Closes the connection and frees its locks.
     pub(super) fn close(&self) {
         self.task.0.abort();
     }

@@ -1,5 +1,5 @@
 //! The schemes `advisory` and `row`: locks that a session (`pg_try_advisory_lock`) or an open
-//! transaction (`SELECT ... FOR UPDATE`) holds. This is what is said to the server; the engine is
+//! transaction (`SELECT ... FOR UPDATE`) holds. This module has the statements; the engine is
 //! [`SessionLocks`](crate::stores::queue::sessions::SessionLocks).
 
 use super::address::{Address, Scheme};
@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-/// What is said about locks of sessions or of transactions.
+/// The dialect of session and transaction locks.
 pub(super) struct Sessions {
     address: Arc<Address>,
     pool: Pool,
@@ -37,25 +37,25 @@ pub(super) struct Sessions {
     listener: Option<Listener>,
 }
 
-/// The most locks on one connection: all sessions of the server share a table of locks.
+/// The maximum number of locks on one connection: all sessions of a server share its lock table.
 const LOCKS_EACH: usize = 500;
-/// How long a call may take before its connection is closed with all that it holds.
+/// How long a call may take before its connection is closed, which frees all its locks.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// The pause of a waiter that is told of releases, and of one that is not.
+/// The pause of a waiter that is notified of releases, and of one that is not.
 const TOLD_PAUSE: Duration = Duration::from_millis(500);
 const POLL_PAUSE: Duration = Duration::from_millis(100);
-/// How long after the end of a lease the server ends the session or transaction of a process that
-/// does not do it itself.
+/// How long after the end of a lease the server ends the session or transaction, if its process has
+/// not done so.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The channel on which all processes are told of what is free.
+/// The channel on which all processes are notified of free locks.
 const CHANNEL: &str = "holdline_free";
-/// The advisory lock that each listener shares. Where it can be had alone, nobody waits, and a
-/// release tells nobody.
+/// The advisory lock that all listeners share. If it can be taken exclusively, nobody waits, and a
+/// release sends no notice.
 const LISTENERS: &str = "4822917108";
 
-/// The settings of a connection for advisory locks. The server frees what a client held that was
-/// cut off silently, and no time limit but that of the lease ends the session.
+/// The settings of a connection for advisory locks. The server frees the locks of a client that was
+/// cut off silently, and no time limit but the lease ends the session.
 const ADVISORY_SETTINGS: &str = "\
     SELECT set_config(name, CASE name WHEN 'tcp_keepalives_idle' THEN '5' \
         WHEN 'tcp_keepalives_interval' THEN '3' WHEN 'tcp_keepalives_count' THEN '3' \
@@ -65,20 +65,20 @@ const ADVISORY_SETTINGS: &str = "\
         'synchronous_commit', 'statement_timeout', 'lock_timeout', 'transaction_timeout', \
         'idle_session_timeout')";
 
-/// The sequence is moved forward by more than a crash of the server can take back, and to the
-/// server's clock if that is later.
+/// Moves the sequence forward by more than a server crash can take back, and to the server's clock
+/// if that is later.
 const FORWARD: &str = "\
     BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock(4822917106); \
     SELECT setval('\"holdline\".lock_token', \
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
 
-/// The oldest server with `idle_session_timeout`.
+/// The oldest server version with `idle_session_timeout`.
 const OLDEST_FOR_ADVISORY: i32 = 140_000;
-/// The oldest server with `transaction_timeout`.
+/// The oldest server version with `transaction_timeout`.
 const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
-/// Makes a new connection ready. Returns the server's version.
+/// Prepares a new connection. Returns the server's version.
 pub(super) async fn prepare(client: &Client, address: &Address) -> Answer<i32> {
     let version = check_server(client, address).await?;
     let advisory = matches!(address.scheme, Scheme::Advisory(_));
@@ -93,8 +93,8 @@ pub(super) async fn prepare(client: &Client, address: &Address) -> Answer<i32> {
     Ok(version)
 }
 
-/// Refuses a proxy that gives the connections of two clients to one session, or one client the
-/// sessions of several.
+/// Refuses a proxy that maps the connections of two clients to one session, or one client to
+/// several sessions.
 async fn check_no_pooler(one: &Client, two: &Client) -> Answer<()> {
     let pid = async |client: &Client| -> Answer<i32> {
         let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
@@ -112,7 +112,7 @@ async fn check_no_pooler(one: &Client, two: &Client) -> Answer<()> {
     Ok(())
 }
 
-/// Whether a lock was there for a call, which it was not if the connection has ended.
+/// Whether a lock was still there for a call; it was not if the connection has ended.
 fn unless_over(reply: Answer<()>, claim: &Claim) -> Answer<bool> {
     match reply {
         Err(fault) if !claim.conn.session.is_over() && !fault.ended() => Err(fault),
@@ -124,7 +124,7 @@ fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + GRACE).as_millis()).unwrap_or(u64::MAX).min(2_147_483_000)
 }
 
-/// The longest lease of the locks on a connection: a stopped process's are freed after that.
+/// The longest lease on a connection, after which the server frees a stopped process's locks.
 fn idle_time(claim: &Claim, lease: Duration) -> u64 {
     let lease = millis(lease);
     claim.conn.longest.fetch_max(lease, Ordering::SeqCst).max(lease)
@@ -136,13 +136,13 @@ fn topic(lock: &Lock) -> TicketId {
     TicketId(u128::from_be_bytes(std::array::from_fn(|at| hash[at])))
 }
 
-/// The name of a session that holds this row by a ticket, as a pattern if it is unknown by which.
+/// The name of the session that holds this row for a ticket; a pattern if the ticket is unknown.
 fn session_name(lock: &Lock, id: Option<TicketId>) -> String {
     let id = id.map_or("%".to_owned(), |id| id.to_string());
     format!("holdline {id} {:016x}", topic(lock).0 as u64)
 }
 
-/// A function of the server's for advisory locks, exclusive or shared, with the key.
+/// A call of a server function for advisory locks, exclusive or shared, with the key.
 fn advisory(function: &str, lock: &Lock) -> String {
     let (_, key) = lock.identity.split_once(' ').unwrap_or_default();
     format!("pg_{function}{}({key})", if lock.shared { "_shared" } else { "" })
@@ -181,7 +181,7 @@ impl Sessions {
         let rows = claim.conn.session.client.query_typed(&sql, &[]).await.map_err(Fault::from);
         claim.may_hold = match &rows {
             Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
-            // No room in the server's table of locks; anything else leaves a doubt.
+            // The server's lock table is full; after any other error the lock may be held.
             Err(fault) => !fault.is(&[SqlState::OUT_OF_MEMORY.code()]),
         };
         rows.map(|_| claim.may_hold.then_some(Seq(0)))
@@ -199,8 +199,8 @@ impl Sessions {
         } else {
             ""
         };
-        // What comes before BEGIN belongs to its transaction, and is undone by itself if it fails.
-        // The session has its name from when it holds the row.
+        // The statement before BEGIN belongs to its transaction, and is undone by itself if it
+        // fails. The session is named as soon as it holds the row.
         let take = format!(
             "SELECT nextval('\"holdline\".lock_token'), \
              set_config('application_name', '{}', true), \
@@ -235,8 +235,8 @@ impl Sessions {
         Ok(None) // removed again in the meantime
     }
 
-    /// The process of the server that holds a lock, and what it says of itself, if it is another
-    /// client's. For a row, only a client of this library is seen.
+    /// The server process that holds a lock, and its entry for a snapshot. For a row, only clients
+    /// of this library are seen.
     async fn holder(&self, lock: &Lock) -> Answer<Option<(i32, QueueEntry)>> {
         let key = self.keys().and_then(|keys| keys.key(lock.line.as_str()));
         let sql = if let Some(key) = key {
@@ -354,7 +354,7 @@ impl Dialect for Sessions {
         let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
         let call = claim.conn.session.client.query_typed(&sql, &[]);
         let kept = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
-        // An error ends the transaction, and with it the lock of a row.
+        // An error ends the transaction, and with it a row lock.
         if self.keys().is_none() && matches!(kept, Err(Fault::Refused(_))) {
             return Ok(false);
         }
@@ -365,7 +365,7 @@ impl Dialect for Sessions {
         let Some(mut claim) = claim else { return Ok(false) };
         let hex = format!("{:032x}", topic(lock).0);
         let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
-        // Looked for after the lock is free: a listener that is not seen yet asks again.
+        // Checked after the lock is free: a listener not seen yet asks again.
         let notify = format!(
             "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
              THEN pg_notify('{CHANNEL}', 'a{uuid}') END"
@@ -387,12 +387,12 @@ impl Dialect for Sessions {
         Box::pin(claim.conn.session.ended().map(drop))
     }
 
-    /// Ends the other client's session, with all that it holds.
+    /// Ends the other client's session, with all its locks.
     async fn evict(&self, lock: &Lock, id: TicketId, _note: &str) -> Answer<Option<Seq>> {
         let Some((pid, _)) = self.holder(lock).await?.filter(|(_, place)| place.id == id) else {
             return Ok(None);
         };
-        // The token comes first: the row may be the next holder's as soon as the session ends.
+        // The token comes first: another holder may have the row as soon as the session ends.
         let token = if self.keys().is_some() { "0" } else { "nextval('\"holdline\".lock_token')" };
         let sql = format!("SELECT {token}, pg_terminate_backend({pid})");
         let call = Call::alone(statement(&self.address.schema, &sql));

@@ -1,4 +1,4 @@
-//! The scheme `shedlock`: ShedLock's table, as PostgreSQL is asked about it.
+//! The scheme `shedlock`: ShedLock's table in PostgreSQL.
 
 use super::address::Address;
 use super::batch::Call;
@@ -21,7 +21,7 @@ use tokio_postgres::types::{ToSql, Type};
 #[derive(Clone)]
 pub(super) struct Rows(Arc<Connection>);
 
-/// As ShedLock says, with more room for names.
+/// As ShedLock documents it, with more room for names.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock ( \
     name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
@@ -31,7 +31,7 @@ const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg
     WHERE n.nspname = $1 AND c.relname = 'shedlock' AND a.attname = 'lock_until'";
 
 impl Rows {
-    /// Connects, and checks what is there.
+    /// Connects, and checks the server and the table.
     pub(super) async fn open(address: Address) -> Result<Self> {
         let rows = Rows(Arc::new(Connection::new(Arc::new(address))));
         let opened = rows.0.session().await;
@@ -88,8 +88,8 @@ impl Dialect for Rows {
     }
 }
 
-/// Checks a new connection, and that ShedLock's table is there, which it makes if the address says
-/// so.
+/// Checks a new connection and ShedLock's table, which it creates if it is missing and the address
+/// says so.
 pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
     check_server(client, address).await?;
     let params: [(&(dyn ToSql + Sync), Type); 1] = [(&address.schema, Type::TEXT)];

@@ -30,15 +30,15 @@ struct Shared {
     listener: Option<Listener>,
 }
 
-/// How long a ticket that left with an `enter` unanswered is barred. By then the request has been
+/// How long to bar a ticket that left with an unanswered `enter`. By then the request has been
 /// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
-/// The function that gives a place up, the only one whose commit is not waited for.
+/// The function that gives up a place, the only one whose commit is not waited for.
 const LEAVE: &str = "SELECT \"holdline\".leave";
 
 impl Table {
-    /// Connects, and checks what is there.
+    /// Connects, and checks the server and the schema.
     pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
         let channel = format!("holdline_{:016x}", names::random()? as u64);
@@ -50,8 +50,8 @@ impl Table {
         Ok(Table(Arc::new(Shared { connection, listener })))
     }
 
-    /// Calls a function, which may be repeated, as all of them may: about a line or about all.
-    /// `taker` is the ticket that may take a place by it.
+    /// Calls a function on one line or on all; every function may be repeated. `taker` is the
+    /// ticket that may take a place by it.
     async fn call(
         &self,
         line: Option<&Name>,
@@ -67,7 +67,7 @@ impl Table {
         answer.map_err(|fault| fault.explain(address, &what))
     }
 
-    /// What the only row of a result says.
+    /// The value of the only row of a result.
     fn value<T>(
         &self,
         line: &Name,
@@ -97,7 +97,7 @@ impl AsyncStore for Table {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(ticket.id),
         };
-        // A ticket that tries does not wait.
+        // A try does not wait.
         let deaf = listener.filter(|listener| how != Enter::Try && !listener.listens());
         let params = [
             Param::Text(line.as_str()),
@@ -159,7 +159,7 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
         let answer = self.call(Some(line), None, "SELECT \"holdline\".evict", &params).await?;
-        // No token is null, not nonsense.
+        // NULL means no token; it is not malformed.
         let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
             return Err(outcome_unknown(&self.0.connection.address, line));

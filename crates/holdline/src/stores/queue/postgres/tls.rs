@@ -25,7 +25,7 @@ pub(super) async fn connect(
 
 #[cfg(feature = "postgres-tls")]
 async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
-    // Read again for each connection, so that certificates can be renewed.
+    // Certificates are read again for each connection, so that they can be renewed.
     let tls = address
         .tls_options
         .config(address)
@@ -36,7 +36,7 @@ async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Drive
     Ok((client, Box::pin(drive(connection, on_notice))))
 }
 
-/// Says what to do, in a fault about TLS or a certificate.
+/// Adds advice to a fault about TLS or a certificate.
 #[cfg(feature = "postgres-tls")]
 fn untrusted(fault: Fault, address: &Address) -> Fault {
     use crate::stores::tls::Pem;

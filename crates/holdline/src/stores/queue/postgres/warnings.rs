@@ -1,11 +1,11 @@
-//! Warnings about a database when a store is opened there: what keeps old versions of rows alive,
-//! so that the row of a busy lock becomes slower by the second.
+//! Warnings when a store is opened in a database that keeps old row versions alive, so that the row
+//! of a busy lock becomes slower by the second.
 
 use super::batch::Call;
 use super::connection::Connection;
 
-/// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
-/// role may not see is not found. Functions and not the views over them, which take a new
+/// Finds what has kept old row versions alive for a minute, and for how many seconds, worst first,
+/// as far as this role may see. It calls functions, because the views over them take a new
 /// connection twice as long.
 const OLD: &str = "\
     SELECT 'the transaction of process ' || pid || ' (' || application_name || ')', \
@@ -25,7 +25,7 @@ const OLD: &str = "\
     FROM pg_get_replication_slots() WHERE xmin IS NOT NULL AND NOT active \
     ORDER BY 2 DESC LIMIT 3";
 
-/// Warns of them. What cannot be asked is no fault.
+/// Logs the warnings. A failed query is not a fault.
 pub(super) async fn warn(connection: &Connection) {
     let Ok(answer) = connection.call(None, Call::alone(OLD.to_owned())).await else { return };
     for row in answer.rows {

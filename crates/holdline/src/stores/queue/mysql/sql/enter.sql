@@ -1,13 +1,13 @@
--- Takes, keeps or renews a place, and returns its standing. One round trip.
+-- Takes, keeps or renews a place, and returns its standing, in one round trip.
 --
 -- p_how: -1 to try, -2 to queue, else the seq to keep. Returns one row: an answer (0 admitted, 1
 -- waiting, 2 lost, 3 the line has another capacity, 4 the weight was raised, 5 no tokens left), seq
--- (0: no place; after 3 the capacity), the microseconds until a place lapses or -1 if others ahead
--- look for that, and those that are to be woken.
+-- (0: no place; after 3 the capacity), the microseconds until a place expires or -1 if others ahead
+-- watch for that, and the places to wake.
 --
--- p_listener: the number of the asker's process, by which others tell it that it was admitted.
+-- p_listener: the number of the asker's process, by which others notify it of its admission.
 --
--- The clock is read behind the wait for the row.
+-- The clock is read after the wait for the row.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_enter(
@@ -30,7 +30,7 @@ enter: BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'HOLDLINE the session has another time zone';
   END IF;
 
-  -- A try that fails reads, and locks and writes nothing: it must not delay the holder's renewal.
+  -- A failed try only reads, and locks nothing: it must not delay the holder's renewal.
   IF p_how = -1 THEN
     SELECT capacity, places, held, front, due, id
       INTO v_capacity, v_places, v_held, v_front, v_due, v_first_id
@@ -63,7 +63,7 @@ enter: BEGIN
     IF v_capacity IS NOT NULL THEN
       LEAVE find;
     END IF;
-    ROLLBACK; -- the lock on the gap, with which two that insert would deadlock
+    ROLLBACK; -- frees the gap lock, with which two inserts would deadlock
     IF p_how >= 0 THEN
       SELECT 2, 0, -1, v_woken;
       LEAVE enter;
@@ -72,7 +72,7 @@ enter: BEGIN
     INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
     COMMIT;
   END LOOP;
-  -- The clock after the wait for the row.
+  -- Read the clock after the wait for the row.
   SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
   IF v_now >= v_due THEN
     CALL holdline_1_lapse(p_line, v_now, p_id, v_woken);
@@ -110,7 +110,7 @@ enter: BEGIN
         SET v_spent = p_least + (GREATEST(p_tokens, 1) - 1);
       END IF;
       SET v_answer = IF(v_seq < v_front, 0, 1);
-      -- Never shorter than before: a renewal that arrives late must not undo a longer one.
+      -- Never shorten it: a late renewal must not undo a longer one.
       SET v_expires = GREATEST(v_expires, v_now + IF(v_answer = 0, p_lease, p_wait));
       IF v_seq = v_first THEN
         UPDATE holdline_line SET weight = p_weight, expires = v_expires, note = p_note,

@@ -1,10 +1,9 @@
--- Gives a place up, or removes it by force, and returns one row: 0 if there was no such place, or
--- else 1, or, by force, a token that is higher than any of that place's, and no higher than that of
--- any place behind it (the next place's; a new one if it was the last); and those that are to be
--- woken. One round trip.
+-- Gives up a place, or removes it by force, in one round trip. Returns one row: 0 if there was no
+-- such place; else 1 or, by force, a token higher than all of that place's and no higher than that
+-- of any place behind it (the next place's; a new one if it was the last); and the places to wake.
 --
--- p_bar: if positive, for how long the ticket may not enter, because a request of its may still be on
--- its way. p_note: by whom and why it is removed by force, which is kept for p_kept; or NULL.
+-- p_bar: if positive, how long the ticket may not enter, because a request of it may still be in
+-- flight. p_note: by whom and why the place is removed by force, which is kept for p_kept; or NULL.
 -- p_listener: the number of the asker's process, which needs no notice.
 DELIMITER //
 

@@ -1,8 +1,8 @@
--- The steps common to all operations, on the rows of one line whose row is locked. The names, and
--- every step, are those of the kernel's line.rs.
+-- The steps common to all operations, on the rows of one line whose row is locked. Their names and
+-- steps are those of the kernel's line.rs.
 DELIMITER //
 
--- Notes by whom and why a place was removed by force: the last 8 of a line are kept.
+-- Records by whom and why a place was removed by force. The last 8 of a line are kept.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_note(
   p_line VARBINARY(512), p_id BINARY(16), p_note VARBINARY(4096), p_now BIGINT, p_kept BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
@@ -13,7 +13,7 @@ BEGIN
   DELETE FROM holdline_evicted WHERE line = p_line AND (n <= v_old OR until <= p_now);
 END //
 
--- Removes a place that is there. The second place, if there is one, becomes the row's.
+-- Removes an existing place. If it is the first, the second moves into the line's row.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(512), p_seq BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -41,8 +41,8 @@ BEGIN
   END IF;
 END //
 
--- Moves the front past all places that fit now, and adds them, but not the asker's, to those that
--- are to be woken: id, seq and listener, 32 bytes each, 200 at most.
+-- Moves the front past all places that now fit, and adds them, except the asker's, to the places to
+-- wake: id, seq and listener, 32 bytes each, 200 at most.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_advance(
   p_line VARBINARY(512), p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
@@ -82,7 +82,7 @@ BEGIN
   END IF;
 END //
 
--- Removes all lapsed places before it admits others, so that no lapsed place is woken.
+-- Removes all expired places before it admits others, so that no expired place is woken.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_lapse(
   p_line VARBINARY(512), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
@@ -108,10 +108,9 @@ BEGIN
     WHERE name = p_line;
 END //
 
--- Tells the processes of these places, but not the asker's, that they were admitted; after the
--- commit. A process that waits has a connection that waits for a named lock, and holds another, by
--- which it is found: its wait is ended. If that cannot be, the process looks by itself, a little
--- later.
+-- Notifies the processes of these places, except the asker's, of their admission, after the commit.
+-- A process with waiters has a connection that waits for a named lock, and holds another, by which
+-- it is found; its wait is ended. If that fails, the process polls by itself a little later.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_notify(p_woken VARBINARY(6400), p_asker BIGINT)
 SQL SECURITY INVOKER
 BEGIN

@@ -1,25 +1,24 @@
--- The locks of the schemes row and named, which a connection holds: what is known of their holders.
--- The lock itself is the row in holdline_row, locked by an open transaction, or the server's named
--- lock. `last` goes on rising whatever a transaction undoes, since it is written by another.
+-- The holders of the locks of the schemes row and named, which a connection holds. The lock itself
+-- is the row in holdline_row, locked by an open transaction, or the server's named lock. `last`
+-- keeps rising whatever a transaction undoes, because another one writes it.
 CREATE TABLE IF NOT EXISTS holdline_row (
   name VARBINARY(512) NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS holdline_session (
   name       VARBINARY(512)  NOT NULL,
-  named      BOOLEAN         NOT NULL,            -- whether it is a lock of named, or else of row
+  named      BOOLEAN         NOT NULL,            -- whether the scheme is named, or else row
   last       BIGINT          NOT NULL,            -- the holder's token
   id         BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
-  connection BIGINT          NOT NULL DEFAULT 0,  -- that which has GET_LOCK('holdline-session:N')
-  expires    BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
+  connection BIGINT          NOT NULL DEFAULT 0,  -- the N of its GET_LOCK('holdline-session:N')
+  expires    BIGINT          NOT NULL DEFAULT 0,  -- unless renewed; 0 if not held
   note       VARBINARY(4096) NOT NULL DEFAULT '',
   PRIMARY KEY (name, named)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 DELIMITER //
 
--- Forgets a holder by force, and returns a token that is higher than its own, or 0 if it is not the
--- holder.
+-- Clears a holder by force, and returns a token higher than its own, or 0 if it is not the holder.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_disown(
   p_name VARBINARY(512), p_named BOOLEAN, p_id BINARY(16), p_note VARBINARY(4096), p_kept BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER

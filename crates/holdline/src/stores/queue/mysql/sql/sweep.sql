@@ -1,6 +1,6 @@
 -- Removes expired places and the rows of lines that nobody has used for p_idle microseconds, and
--- returns how many lines. A line's tokens go on rising: the clock has passed the last of them. No
--- operation needs it. Each line is a transaction, so that nobody waits for long.
+-- returns the number of lines. A line's tokens keep rising: the clock has passed the last of them.
+-- No operation needs the sweep. Each line is its own transaction, so that nobody waits long.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_sweep(p_idle BIGINT)

@@ -1,9 +1,9 @@
 -- The tables of holdline's locks in MySQL 8.0.29 or later and MariaDB 10.6 or later, version 1.
--- Install all files of one printing together, in a database of your choice.
+-- Install all parts of this text together, in a database of your choice.
 --
--- Times are microseconds since 1970, in UTC, by the server's live clock. 9223372036854775807 stands
--- for "never" and "the end of the line". Change rows only by the procedures: what a row holds follows
--- from the others.
+-- Times are microseconds since 1970, in UTC, by the server's live clock. 9223372036854775807 means
+-- "never" and "the end of the line". Change rows only through the procedures: rows depend on one
+-- another.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
 
 CREATE TABLE IF NOT EXISTS holdline_schema (
@@ -11,17 +11,17 @@ CREATE TABLE IF NOT EXISTS holdline_schema (
   version INT     NOT NULL
 ) ENGINE = InnoDB;
 
--- A line: its head, and its first place, so that a lock for which nobody waits is one row. The row
--- stays when the line is empty: it has the last token.
+-- The head of each line, and its first place, so that a lock without waiters is one row. The row of
+-- an empty line stays, because it has the last token.
 CREATE TABLE IF NOT EXISTS holdline_line (
   name     VARBINARY(512)  NOT NULL PRIMARY KEY,
   capacity BIGINT          NOT NULL DEFAULT 0,
-  last     BIGINT          NOT NULL DEFAULT 0,                   -- the highest token given or reserved
-  places   BIGINT          NOT NULL DEFAULT 0,                   -- how many places there are
-  held     BIGINT          NOT NULL DEFAULT 0,                   -- the weight of the admitted ones
-  front    BIGINT          NOT NULL DEFAULT 9223372036854775807, -- the first seq that waits
-  due      BIGINT          NOT NULL DEFAULT 9223372036854775807, -- no place lapses before
-  bar      BIGINT          NOT NULL DEFAULT 0,                   -- until then tickets are barred
+  last     BIGINT          NOT NULL DEFAULT 0,                   -- highest token given or reserved
+  places   BIGINT          NOT NULL DEFAULT 0,                   -- the number of places
+  held     BIGINT          NOT NULL DEFAULT 0,                   -- weight of the admitted places
+  front    BIGINT          NOT NULL DEFAULT 9223372036854775807, -- the first waiting seq
+  due      BIGINT          NOT NULL DEFAULT 9223372036854775807, -- no place expires before this
+  bar      BIGINT          NOT NULL DEFAULT 0,                   -- tickets are barred until then
   seq      BIGINT          NOT NULL DEFAULT 0,                   -- of the first place, as below
   id       BINARY(16)      NOT NULL DEFAULT '',
   weight   BIGINT          NOT NULL DEFAULT 0,
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS holdline_line (
 -- The places behind the first.
 CREATE TABLE IF NOT EXISTS holdline_place (
   line     VARBINARY(512)  NOT NULL,
-  seq      BIGINT          NOT NULL,                             -- the place number: a holder's token
+  seq      BIGINT          NOT NULL,                             -- place number: a holder's token
   id       BINARY(16)      NOT NULL,                             -- the ticket's
   weight   BIGINT          NOT NULL,
   expires  BIGINT          NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS holdline_place (
   KEY place_expires (line, expires)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- Tickets that have left while a request of theirs to enter was still on its way.
+-- Tickets that left while a request of theirs to enter was still in flight.
 CREATE TABLE IF NOT EXISTS holdline_barred (
   line  VARBINARY(512) NOT NULL,
   id    BINARY(16)     NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS holdline_barred (
   PRIMARY KEY (line, id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- Places that were removed by force: the last 8 of a line.
+-- Places removed by force: the last 8 of each line.
 CREATE TABLE IF NOT EXISTS holdline_evicted (
   n     BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
   line  VARBINARY(512)  NOT NULL,

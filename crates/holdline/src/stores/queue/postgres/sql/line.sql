@@ -1,23 +1,23 @@
--- The functions of the lease table. The names, and every step, are those of the kernel's line.rs.
--- Each operation is one call. It locks the head first and reads the clock then, so that a wait for
--- the lock shortens no lease. 9223372036854775807 is "never", and behind every place.
+-- The functions of the lease table. Their names and steps are those of the kernel's line.rs. Each
+-- operation is one call. It locks the head before it reads the clock, so that a wait for the lock
+-- shortens no lease. 9223372036854775807 means "never" and "behind every place".
 
 CREATE OR REPLACE FUNCTION "holdline".version() RETURNS integer LANGUAGE sql IMMUTABLE
 AS $$ SELECT 1 $$;
 
--- The time now, not that of the transaction's start.
+-- The current time, not the start of the transaction.
 CREATE OR REPLACE FUNCTION "holdline".clock() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- Limits how long the operation waits for a locked row, because other calls wait behind it on the
--- same connection. A message of several calls has set a shorter limit.
+-- same connection. A batch of calls has set a shorter limit.
 CREATE OR REPLACE FUNCTION "holdline".limit_waits() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('lock_timeout',
     coalesce(nullif(current_setting('holdline.lock_timeout', true), ''), '800'), true);
 END $$;
 
--- Locks a line, and creates it if asked to. Without a line, the result is null.
+-- Locks a line, and creates it if in_create is set. Null if there is no line.
 CREATE OR REPLACE FUNCTION "holdline".lock_line(in_name text, in_create boolean)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line;
@@ -51,7 +51,7 @@ BEGIN
   RETURN p;
 END $$;
 
--- The first place at or behind this number, or null.
+-- The first place at or after this number, or null.
 CREATE OR REPLACE FUNCTION "holdline".first_from(h "holdline".line, in_seq bigint)
 RETURNS "holdline".place LANGUAGE plpgsql AS $$
 DECLARE p "holdline".place;
@@ -65,14 +65,14 @@ BEGIN
   RETURN p;
 END $$;
 
--- Writes a place that is there, the first into the head.
+-- Writes an existing place, the first into the head.
 CREATE OR REPLACE FUNCTION "holdline".put(h "holdline".line, p "holdline".place)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 BEGIN
   IF p.seq = h.seq THEN
     h.weight := p.weight; h.expires := p.expires; h.channel := p.channel; h.note := p.note;
   ELSE
-    -- A renewal beside this one, which needs no lock of the head, may have made it last longer.
+    -- A concurrent renewal, which does not lock the head, may have extended it.
     UPDATE "holdline".place o
       SET weight = p.weight, expires = greatest(o.expires, p.expires), channel = p.channel,
           note = p.note
@@ -81,7 +81,7 @@ BEGIN
   RETURN h;
 END $$;
 
--- Removes a place that is there. The second becomes the first.
+-- Removes an existing place. If it is the first, the second becomes the first.
 CREATE OR REPLACE FUNCTION "holdline".remove(h "holdline".line, p "holdline".place)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE next "holdline".place;
@@ -103,8 +103,8 @@ BEGIN
   RETURN h;
 END $$;
 
--- Moves the front past the places that fit now, and notifies their processes, but for the asker's
--- place, which is in its reply.
+-- Moves the front past the places that now fit, and notifies their processes, except for the
+-- asker's place, which is in its reply.
 CREATE OR REPLACE FUNCTION "holdline".advance(h "holdline".line, asker uuid)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE next "holdline".place;
@@ -127,7 +127,7 @@ BEGIN
   RETURN h;
 END $$;
 
--- Removes all expired places first and admits then, so that no expired place is notified.
+-- Removes all expired places before it admits others, so that no expired place is notified.
 CREATE OR REPLACE FUNCTION "holdline".lapse(h "holdline".line, now bigint, asker uuid)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE gone bigint; weight bigint;
@@ -145,14 +145,14 @@ BEGIN
     h := "holdline".remove(h, "holdline".by_id(h, h.id));
   END IF;
   h := "holdline".advance(h, asker);
-  h.due := coalesce(h.expires, 9223372036854775807); -- of an empty line it is null
+  h.due := coalesce(h.expires, 9223372036854775807); -- null if the line is empty
   IF h.count > 1 THEN
     SELECT least(h.due, min(o.expires)) INTO h.due FROM "holdline".place o WHERE o.line = h.no;
   END IF;
   RETURN h;
 END $$;
 
--- A standing as `enter` returns it. Only the first waiter asks again when a place may have lapsed.
+-- The standing that enter returns. Only the first waiter asks again when a place may have expired.
 CREATE OR REPLACE FUNCTION "holdline".standing(h "holdline".line, s bigint, now bigint)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -163,9 +163,9 @@ BEGIN
 END $$;
 
 -- Takes, keeps or renews a place. in_how: -1 to try, -2 to queue, else the place to keep; in_lease
--- and in_wait: how long it holds, and waits, without a renewal, in microseconds. Returns {0, seq}
--- admitted; {1, seq or 0, time until a place lapses or -1, the time} waiting; {2} lost;
--- {3, capacity} the line has another; {4} the weight was raised; {5} no tokens left.
+-- and in_wait: how long it holds, or waits, without a renewal, in microseconds. Returns {0, seq}
+-- admitted; {1, seq or 0, time until a place expires or -1, the current time} waiting; {2} lost;
+-- {3, capacity} the line has another capacity; {4} the weight was raised; {5} no tokens left.
 CREATE OR REPLACE FUNCTION "holdline".enter(
   in_name text, in_id uuid, in_weight bigint, in_capacity bigint, in_lease bigint, in_wait bigint,
   in_tokens bigint, in_min bigint, in_how bigint, in_channel text, in_note text
@@ -181,7 +181,7 @@ BEGIN
   END IF;
   PERFORM "holdline".limit_waits();
   IF in_how < 0 AND in_min <= most / 2 THEN
-    -- An empty line, as most are: one statement is all. If it had to wait, its clock was early.
+    -- The common case, an empty line, takes one statement. If that waited, its time is too early.
     now := "holdline".clock();
     UPDATE "holdline".line l
       SET capacity = in_capacity, last = greatest(l.last + 1, now, in_min) + more, count = 1,
@@ -212,7 +212,7 @@ BEGIN
     END IF;
   END IF;
   IF in_how >= 0 AND in_min = 0 THEN
-    -- A place behind the first is kept without the head's lock, so that waiters do not delay the
+    -- A place behind the first is kept without locking the head, so that waiters do not delay the
     -- holder. If it is being admitted, a notice says so.
     SELECT * INTO h FROM "holdline".line l WHERE l.name = in_name;
     IF h.seq <> in_how AND h.capacity = in_capacity AND "holdline".clock() < h.due THEN
@@ -281,7 +281,7 @@ BEGIN
     admitted := p.seq < h.front;
     lighter := p.weight - in_weight;
     p.weight := in_weight; p.channel := in_channel; p.note := in_note;
-    -- Never shorter than before: a renewal that arrives late must not undo a longer one.
+    -- Never shorten it: a late renewal must not undo a longer one.
     p.expires := greatest(p.expires, now + CASE WHEN admitted THEN in_lease ELSE in_wait END);
     h := "holdline".put(h, p);
     h.due := least(h.due, p.expires);
@@ -300,10 +300,10 @@ BEGIN
   RETURN answer;
 END $$;
 
--- Gives a place up. Returns whether there was one. in_bar: if not 0, how long to refuse that the
--- ticket enters, because a request of it may still be on its way. The commit is not waited for: if a
--- crash undoes it, the place comes back until its lease ends, and whatever depends on its end was
--- undone as well, unless a later commit was waited for, and then so was this one.
+-- Gives up a place. Returns whether there was one. in_bar: if not 0, how long the ticket may not
+-- enter, because a request of it may still be in flight. The commit is not waited for. If a crash
+-- undoes it, the place comes back until its lease ends, and whatever depended on its end is undone
+-- as well, unless a later commit was waited for; but then this one was committed too.
 CREATE OR REPLACE FUNCTION "holdline".leave(in_name text, in_id uuid, in_bar bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; p "holdline".place; now bigint; there boolean; changed boolean;
@@ -311,7 +311,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   PERFORM "holdline".limit_waits();
   IF in_bar = 0 THEN
-    -- The only place in its line, as most are: one statement is all.
+    -- The common case, the only place in its line, takes one statement.
     UPDATE "holdline".line l
       SET count = 0, held = 0, due = 9223372036854775807, id = NULL, seq = NULL, weight = NULL,
           expires = NULL, channel = NULL, note = NULL
@@ -336,7 +336,7 @@ BEGIN
   RETURN there;
 END $$;
 
--- Removes a place by force. Returns a token that is higher than any of its own, and no higher than
+-- Removes a place by force. Returns a token that is higher than all of its own, and no higher than
 -- that of any place behind it: the next place's, or a new one if it was the last. Null if there is
 -- no such place.
 CREATE OR REPLACE FUNCTION "holdline".evict(in_name text, in_id uuid, in_note text)
@@ -367,7 +367,7 @@ BEGIN
   RETURN token;
 END $$;
 
--- The places that have not lapsed, front first, then the evictions, oldest first.
+-- The unexpired places, front first, then the evictions, oldest first.
 CREATE OR REPLACE FUNCTION "holdline".look(in_name text)
 RETURNS TABLE (evicted boolean, seq bigint, id uuid, weight bigint, rest bigint, capacity bigint,
   note text) LANGUAGE sql VOLATILE AS $$
@@ -384,7 +384,7 @@ RETURNS TABLE (evicted boolean, seq bigint, id uuid, weight bigint, rest bigint,
   ORDER BY 1, 2
 $$;
 
--- The names of the lines that are not empty and begin with this, in order.
+-- The names of the non-empty lines with this prefix, in order.
 CREATE OR REPLACE FUNCTION "holdline".list(in_prefix text)
 RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
   SELECT l.name FROM "holdline".line l
@@ -394,9 +394,9 @@ RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
     ORDER BY l.name
 $$;
 
--- Removes what no lock needs: lapsed places, and lines that have been empty for in_idle
--- microseconds and whose tokens the clock has passed. Nothing depends on it. Returns how many lines
--- were removed.
+-- Removes what no lock needs: expired places, and lines that have been empty for in_idle
+-- microseconds and whose tokens the clock has passed. Nothing depends on it. Returns the number of
+-- removed lines.
 CREATE OR REPLACE FUNCTION "holdline".sweep(in_idle bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; now bigint; gone bigint;
 BEGIN

@@ -1,6 +1,6 @@
--- The tables of holdline's locks, version 1, for PostgreSQL 13 or later. Made to be run more than
--- once, in one transaction with the functions. Times are microseconds since 1970 on this server's
--- clock. See docs/layouts/postgres.md.
+-- The tables of holdline's locks, version 1, for PostgreSQL 13 or later. May be run more than once,
+-- in one transaction with the functions. Times are microseconds since 1970 by this server's clock.
+-- See docs/layouts/postgres.md.
 SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); -- one installation at a time
 
 DO $$ BEGIN
@@ -10,23 +10,23 @@ DO $$ BEGIN
   END IF;
 END $$;
 
--- The head of each lock's line, and its first place, which most lines never outgrow. A line is kept
--- when it is empty, because its tokens must go on rising. No column that changes is in an index, so
--- that an update stays on its page.
+-- The head of each lock's line, and its first place; most lines never have a second. Empty lines
+-- are kept, because their tokens must keep rising. No column that changes is indexed, so that an
+-- update stays on its page.
 CREATE TABLE IF NOT EXISTS "holdline".line (
   name text COLLATE "C" PRIMARY KEY,
   no bigint GENERATED ALWAYS AS IDENTITY,
   capacity bigint NOT NULL DEFAULT 0,               -- of the tickets in the line
   last bigint NOT NULL DEFAULT 0,                   -- the highest token assigned or reserved
-  count bigint NOT NULL DEFAULT 0,                  -- places, the first included
+  count bigint NOT NULL DEFAULT 0,                  -- number of places, with the first
   held bigint NOT NULL DEFAULT 0,                   -- weight of the admitted places
-  front bigint NOT NULL DEFAULT 9223372036854775807, -- the first place that waits
-  due bigint NOT NULL DEFAULT 9223372036854775807,  -- no place expires before
-  barred bigint NOT NULL DEFAULT 0,                 -- until when a ticket is barred
+  front bigint NOT NULL DEFAULT 9223372036854775807, -- the first waiting place
+  due bigint NOT NULL DEFAULT 9223372036854775807,  -- no place expires before this
+  barred bigint NOT NULL DEFAULT 0,                 -- a ticket is barred until then
   id uuid, seq bigint, weight bigint, expires bigint, channel text, note text -- the first place
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- The places behind the first. `channel` is that of the owner's process, for notices.
+-- The places behind the first. `channel` is the owner's process's, for notices.
 CREATE TABLE IF NOT EXISTS "holdline".place (
   line bigint NOT NULL,
   seq bigint NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS "holdline".place (
   UNIQUE (line, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- Tickets that have left while a request of theirs to enter may still be on its way.
+-- Tickets that left while a request of theirs to enter may still be in flight.
 CREATE TABLE IF NOT EXISTS "holdline".barred (
   line bigint NOT NULL,
   id uuid NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS "holdline".barred (
 );
 CREATE INDEX IF NOT EXISTS barred_until ON "holdline".barred (line, until);
 
--- Places that were removed by force, for a minute: the last 8 of each line.
+-- Places removed by force in the last minute, at most 8 of each line.
 CREATE TABLE IF NOT EXISTS "holdline".eviction (
   line bigint NOT NULL,
   no bigint GENERATED ALWAYS AS IDENTITY,
