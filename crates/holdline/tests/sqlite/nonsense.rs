@@ -21,10 +21,12 @@ fn ticket(id: u128, capacity: u32) -> Ticket {
     Ticket { weight, capacity, ..holdline_testkit::ticket(id, Duration::from_secs(60)) }
 }
 
-/// A database with lines of several lengths, all in one file, that nobody has open.
+/// Creates a database with lines of several lengths, all in one file, that no store has open. It is
+/// a copy: a store that is closed may remove its places, as a crash would.
 fn made(file: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store = File::open(file).unwrap();
+    let original = file.with_extension("original");
+    let store = File::open(&original).unwrap();
     for (line, capacity, places) in LINES {
         for id in 1..=places {
             let enter = store
@@ -33,9 +35,8 @@ fn made(file: &Path) {
             enter.unwrap();
         }
     }
-    drop(store);
-    let conn = Connection::open(file).unwrap();
-    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let conn = Connection::open(&original).unwrap();
+    conn.execute("VACUUM INTO ?1", [file.to_str().unwrap()]).unwrap();
 }
 
 trait AwaitIn: Future + Sized {
