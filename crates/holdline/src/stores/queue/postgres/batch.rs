@@ -131,7 +131,7 @@ impl Session {
             let _in_flight = InFlight(Arc::clone(self));
             return self.send(&call.sql).await;
         };
-        answer.await.unwrap_or_else(|_| Err(Fault::Unsent("its thread has ended".to_owned())))
+        answer.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
     }
 
     async fn send(&self, sql: &str) -> Result<Answer, Fault> {
