@@ -4,6 +4,7 @@
 //! `holdline_testkit::missing`.
 #![cfg(feature = "mysql")]
 
+mod batches;
 mod between;
 mod clocks;
 mod clusters;

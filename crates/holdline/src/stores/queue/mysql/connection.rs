@@ -1,16 +1,18 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! It runs as a task on the caller's runtime, and goes on if its future is not polled, or is
-//! dropped after sending. So calls that are given up cost no connections, and there are never more
-//! calls under way than connections. When a call's time is up, its connection is closed, so that a
-//! late answer cannot be taken for another call's.
+//! It takes along calls that [wait for theirs](super::batch). It runs as a task on the caller's
+//! runtime, and goes on if its future is not polled, or is dropped after sending. So calls that are
+//! given up cost no connections, and there are never more messages under way than connections. When
+//! a call's time is up, its connection is closed, so that a late answer cannot be taken for another
+//! call's.
 //!
 //! The sockets belong to the stores' own runtime, so that a connection serves the program's
 //! runtimes, one after another, and the renewer's. But a call under way stalls when its program
 //! does, or while it waits for a row that another client has locked. Meanwhile renewals have a
 //! connection of their own.
 
+use super::batch::{self, Batcher, Queued};
 use super::config::{Config, Scheme};
 use super::errors::READ_ONLY;
 use super::text::Statement;
@@ -26,6 +28,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -54,6 +57,7 @@ pub(super) struct Connections {
     /// The store's connections, if these are its background handle's.
     shared: Option<Arc<Connections>>,
     permits: Arc<Semaphore>,
+    batcher: Batcher,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
     /// The tickets whose requests to take a place have been sent but not answered, shared by all
@@ -73,6 +77,7 @@ impl Connections {
             runtime,
             shared,
             permits,
+            batcher: Batcher::default(),
             idle: Mutex::default(),
             failures: Mutex::default(),
             in_flight: Arc::default(),
@@ -87,6 +92,7 @@ impl Connections {
             runtime: self.runtime,
             shared: Some(Arc::clone(self)),
             permits: Arc::new(Semaphore::new(1)),
+            batcher: Batcher::default(),
             idle: Mutex::default(),
             failures: Mutex::default(),
             in_flight: Arc::clone(&self.in_flight),
@@ -116,19 +122,10 @@ impl Connections {
     ) -> Result<Answer, Fault> {
         // Recorded before the work begins, because the caller may give up first.
         let request = taker.map(|id| self.in_flight.begin_own(id));
-        let (caller, gives_up) = oneshot::channel::<()>();
-        let (all, statement) = (Arc::clone(self), statement.clone());
-        let asked = async move {
-            let (connections, _permit) = tokio::select! {
-                biased;
-                _ = gives_up => return Err(Fault::Unsent("nobody waits for it".to_owned())),
-                turn = all.turn() => turn,
-            };
-            answered(limit, connections.ask(&statement)).await
-        };
+        let (caller, gives_up) = oneshot::channel();
+        let work = recorded(request, Arc::clone(self).make(statement.clone(), limit, gives_up));
         // Other calls wait for the connection, so this one goes on even if its future is not
         // polled.
-        let work = recorded(request, asked);
         let call = match Handle::try_current() {
             Ok(here) => here.spawn(work),
             Err(_) => self.runtime.spawn(work),
@@ -136,6 +133,59 @@ impl Connections {
         let answer = call.await.unwrap_or(Err(Fault::Silence)); // its runtime has ended
         drop(caller);
         answer
+    }
+
+    /// Makes a call when its turn has come, unless the caller gives up before, or another call
+    /// takes it along.
+    async fn make(
+        self: Arc<Self>,
+        statement: Statement,
+        limit: Time,
+        gives_up: oneshot::Receiver<()>,
+    ) -> Result<Answer, Fault> {
+        let (number, mut answer) = self.batcher.queue(statement, limit);
+        let turn = tokio::select! {
+            biased;
+            answer = &mut answer => return answer.unwrap_or_else(abandoned),
+            _ = gives_up => None,
+            turn = self.turn() => Some(turn),
+        };
+        match turn {
+            None if self.batcher.withdraw(number) => {
+                return Err(Fault::Unsent("nobody waits for it".to_owned()));
+            }
+            None => {}
+            Some((connections, _permit)) => {
+                connections.make_all(self.batcher.take(number)).await;
+            }
+        }
+        answer.await.unwrap_or_else(abandoned)
+    }
+
+    /// Makes calls together, or one by one if the server refuses that.
+    async fn make_all(&self, calls: Vec<Queued>) {
+        if calls.len() > 1 {
+            let limit = calls.iter().map(|call| call.limit).max().unwrap_or_default();
+            match answered(limit, self.ask(&calls)).await {
+                Ok(answers) => {
+                    for (call, answer) in calls.into_iter().zip(answers) {
+                        let _ = call.reply.send(Ok(answer)); // unless its runtime has ended
+                    }
+                    return;
+                }
+                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {} // it was undone
+                Err(fault) => {
+                    for call in calls {
+                        let _ = call.reply.send(Err(fault.clone()));
+                    }
+                    return;
+                }
+            }
+        }
+        for call in calls {
+            let answer = answered(call.limit, self.ask(slice::from_ref(&call))).await;
+            let _ = call.reply.send(answer.map(|mut answers| answers.pop().unwrap_or_default()));
+        }
     }
 
     /// The connections for the next call, and a permit for one of them.
@@ -151,14 +201,15 @@ impl Connections {
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
-    async fn ask(&self, statement: &Statement) -> Result<Answer, Fault> {
+    /// Sends calls, as a batch if there are several.
+    async fn ask(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let answer = conn.run(statement).await;
-        let fault = answer.as_ref().err();
+        let answers = conn.run(calls).await;
+        let fault = answers.as_ref().err();
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
         if fault.is_none_or(Fault::conflict) {
@@ -166,7 +217,7 @@ impl Connections {
         } else if fault.is_some_and(Fault::ended) {
             self.idle.lock().clear(); // they are just as old
         }
-        answer
+        answers
     }
 
     async fn connect(&self) -> Result<Conn, Fault> {
@@ -212,15 +263,17 @@ impl Owned {
         }
     }
 
-    /// Runs a statement, as [`ask`] does, but prepared if it has values.
-    async fn run(&mut self, statement: &Statement) -> Result<Answer, Fault> {
-        if statement.values.is_empty() {
-            return self.ask(&statement.text).await;
-        }
-        match &mut self.0 {
-            Some(conn) => run(conn, statement).await,
-            None => Err(Fault::Silence),
-        }
+    /// Runs calls: a single one as [`ask`] does, but prepared if it has values.
+    async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
+        let answer = match calls {
+            [Queued { statement, .. }] if statement.values.is_empty() => {
+                ask(conn, &statement.text).await
+            }
+            [Queued { statement, .. }] => run(conn, statement).await,
+            batch => return batch::send(conn, batch).await,
+        };
+        answer.map(|answer| vec![answer])
     }
 }
 
@@ -309,6 +362,11 @@ pub(super) fn clock_stands_still(config: &Config) -> Fault {
          waits; start it without that option"
     );
     Fault::Ours(ErrorKind::Unsupported, message)
+}
+
+/// The answer to a call that was taken along by one whose runtime has ended.
+fn abandoned(_: oneshot::error::RecvError) -> Result<Answer, Fault> {
+    Err(Fault::Broken("the call that it was sent with has ended".to_owned()))
 }
 
 /// A fault before anything was asked of the server.

@@ -10,11 +10,12 @@
 //! relay.rs       how the end of such a connection is seen
 //! shedlock.rs    the scheme shedlock: the statements
 //! watches.rs     the waiters of this process; listener.rs: how other processes wake them
-//! connection.rs  the connections for calls
+//! connection.rs  the connections for calls; batch.rs: calls that are sent together
 //! errors.rs      the meanings of the server's errors
 //! examine.rs     the checks of the server for `doctor`
 //! ```
 
+mod batch;
 mod config;
 mod connection;
 mod errors;

@@ -70,6 +70,8 @@ const MOST: i64 = i64::MAX / 2;
 pub(super) struct Statement {
     pub(super) text: Cow<'static, str>,
     pub(super) values: Vec<Value>,
+    /// The line of a quick statement: it may be sent with others.
+    pub(super) line: Option<Name>,
 }
 
 /// The number of prepared statements.
@@ -77,11 +79,25 @@ pub(super) const PREPARED: usize = 3;
 
 impl Statement {
     pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
-        Statement { text: text.into(), values: Vec::new() }
+        Statement { text: text.into(), values: Vec::new(), line: None }
     }
 
-    fn prepared(text: &'static str, values: Vec<Value>) -> Self {
-        Statement { text: text.into(), values }
+    fn quick(text: &'static str, values: Vec<Value>, line: &Name) -> Self {
+        Statement { text: text.into(), values, line: Some(line.clone()) }
+    }
+
+    /// The statement with its values in it.
+    pub(super) fn literal(&self) -> String {
+        let mut values = self.values.iter();
+        let mut literal = String::with_capacity(self.text.len() * 2);
+        for (n, part) in self.text.split('?').enumerate() {
+            if n > 0 {
+                // The values are numbers and hexadecimal digits.
+                literal.push_str(&values.next().map_or_else(String::new, |one| one.as_sql(true)));
+            }
+            literal.push_str(part);
+        }
+        literal
     }
 }
 
@@ -118,7 +134,7 @@ pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<St
         digits(line.as_str().as_bytes()),
         MOST.into(),
     ];
-    Some(Statement::prepared(QUICK_ENTER, values))
+    Some(Statement::quick(QUICK_ENTER, values, line))
 }
 
 const QUICK_RENEW: &str = concat!(
@@ -144,7 +160,7 @@ pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) ->
         ticket.weight.into(),
         ticket.capacity.into(),
     ];
-    Some(Statement::prepared(QUICK_RENEW, values))
+    Some(Statement::quick(QUICK_RENEW, values, line))
 }
 
 const QUICK_LEAVE: &str = concat!(
@@ -158,7 +174,19 @@ const QUICK_LEAVE: &str = concat!(
 /// Gives up the only place of a line. The row's columns of that place are then meaningless.
 pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
     let (name, id) = (digits(line.as_str().as_bytes()), digits(&id.0.to_be_bytes()));
-    Statement::prepared(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id])
+    Statement::quick(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id], line)
+}
+
+/// Locks the rows of these lines until the transaction ends, or fails at once if another has locked
+/// one. It reads a column that is not in the index, as it would otherwise scan a small table whole,
+/// and lock all of it.
+pub(super) fn lock_lines<'a>(lines: impl Iterator<Item = &'a Name>) -> String {
+    let names: Vec<String> = lines.map(|line| hex(line.as_str().as_bytes())).collect();
+    format!(
+        "SELECT SUM(places) FROM holdline_line FORCE INDEX (PRIMARY) WHERE name IN ({}) \
+         FOR UPDATE NOWAIT",
+        names.join(", ")
+    )
 }
 
 pub(super) fn leave(line: &Name, id: TicketId, bar: Duration, listener: u64) -> String {

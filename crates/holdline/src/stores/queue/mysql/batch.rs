@@ -1,0 +1,188 @@
+//! The batcher of a list of connections: quick statements that wait for a connection are sent
+//! together.
+//!
+//! A connection carries one call at a time, and the server waits for its disk at the end of each.
+//! So a call whose turn it is takes along the quick statements that wait for theirs: one message,
+//! one transaction, one commit. Each call has its own answer. If the server refuses a batch, which
+//! undoes all of it, its calls are sent one by one, so that none of them can fail the others.
+//!
+//! A batch does not wait for rows that other clients have locked, since its own rows are locked
+//! meanwhile, and InnoDB cannot wait for less than a second. It locks each row with `NOWAIT`, so it
+//! cannot deadlock either.
+
+use super::connection::ask;
+use super::text::{self, Statement};
+use crate::stores::queue::calls::Answer;
+use crate::stores::queue::sql::Fault;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+
+/// The maximum number of calls in a batch: it holds their rows until it commits.
+const MAX_CALLS: usize = 64;
+
+/// A call that waits for a connection.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) statement: Statement,
+    /// When its caller gives up.
+    pub(super) limit: Time,
+    pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
+}
+
+/// The calls that wait for a connection, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Batcher(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    numbers: u64,
+    waiting: BTreeMap<u64, Queued>,
+}
+
+impl Batcher {
+    /// Queues a call, and returns its number, and where its answer will be.
+    pub(super) fn queue(
+        &self,
+        statement: Statement,
+        limit: Time,
+    ) -> (u64, oneshot::Receiver<Result<Answer, Fault>>) {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.0.lock();
+        state.numbers += 1;
+        let number = state.numbers;
+        state.waiting.insert(number, Queued { statement, limit, reply });
+        (number, answer)
+    }
+
+    /// Removes a call that nobody waits for; false if it has been taken.
+    pub(super) fn withdraw(&self, number: u64) -> bool {
+        self.0.lock().waiting.remove(&number).is_some()
+    }
+
+    /// Takes the call of this number, and the oldest of those that can go with it. Empty if it has
+    /// been taken.
+    pub(super) fn take(&self, number: u64) -> Vec<Queued> {
+        let mut state = self.0.lock();
+        let Some(first) = state.waiting.remove(&number) else { return Vec::new() };
+        let (alone, mut batch) = (first.statement.line.is_none(), vec![first]);
+        if alone {
+            return batch;
+        }
+        // A call is abandoned if its runtime has ended.
+        state.waiting.retain(|_, call| !call.reply.is_closed());
+        let quick = state.waiting.iter().filter(|(_, call)| call.statement.line.is_some());
+        let chosen: Vec<u64> = quick.map(|(number, _)| *number).take(MAX_CALLS - 1).collect();
+        batch.extend(chosen.iter().filter_map(|number| state.waiting.remove(number)));
+        batch
+    }
+}
+
+/// Sends a batch as one message. After a conflict nothing of it is left; after another error its
+/// transaction may be open.
+pub(super) async fn send(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    let answers = transaction(conn, batch).await;
+    if answers.as_ref().is_err_and(Fault::conflict) {
+        ask(conn, "ROLLBACK").await?;
+    }
+    answers
+}
+
+async fn transaction(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    let lines = batch.iter().filter_map(|call| call.statement.line.as_ref());
+    let mut statements = vec!["START TRANSACTION READ WRITE".to_owned(), text::lock_lines(lines)];
+    let preceding = statements.len();
+    statements.extend(batch.iter().map(|call| call.statement.literal()));
+    statements.push("COMMIT".to_owned());
+    let mut result = conn.query_iter(statements.join("; ")).await?;
+    for _ in 0..preceding {
+        result.collect::<mysql_async::Row>().await?; // and goes on to the next result
+    }
+    let mut answers = Vec::new();
+    for _ in batch {
+        let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+        answers.push(Answer { changed, insert_id, ..Answer::default() });
+        result.collect::<mysql_async::Row>().await?;
+    }
+    result.drop_result().await?;
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Name;
+    use crate::store::TicketId;
+
+    type Answers = Vec<oneshot::Receiver<Result<Answer, Fault>>>;
+
+    /// A batcher with a quick statement for each name, and one without a name for each "".
+    fn queued(names: &[&str]) -> (Batcher, Answers) {
+        let batcher = Batcher::default();
+        let queue = |name: &&str| {
+            let statement = match Name::new(*name) {
+                Ok(line) => text::quick_leave(&line, TicketId(1)),
+                Err(_) => Statement::text("CALL x()"),
+            };
+            batcher.queue(statement, Time(0)).1
+        };
+        let answers = names.iter().map(queue).collect();
+        (batcher, answers)
+    }
+
+    fn lines(batch: &[Queued]) -> Vec<&str> {
+        let lines = batch.iter().map(|call| call.statement.line.as_ref());
+        lines.map(|line| line.map_or("", Name::as_str)).collect()
+    }
+
+    #[test]
+    fn a_call_takes_quick_statements_along_and_is_in_every_batch_of_its_own() {
+        let (batcher, _answers) = queued(&["a", "", "b", "c"]);
+        assert_eq!(lines(&batcher.take(3)), ["b", "a", "c"]);
+        assert!(batcher.take(1).is_empty(), "it was taken along");
+        assert_eq!(lines(&batcher.take(2)), [""]);
+    }
+
+    #[test]
+    fn what_is_no_quick_statement_is_sent_alone() {
+        let (batcher, _answers) = queued(&["", "a"]);
+        assert_eq!(lines(&batcher.take(1)), [""]);
+        assert_eq!(lines(&batcher.take(2)), ["a"]);
+    }
+
+    #[test]
+    fn a_call_is_withdrawn_unless_it_was_taken() {
+        let (batcher, _answers) = queued(&["a", "b", "c"]);
+        assert!(batcher.withdraw(1));
+        assert_eq!(lines(&batcher.take(2)), ["b", "c"]);
+        assert!(!batcher.withdraw(3));
+    }
+
+    #[test]
+    fn an_abandoned_call_is_not_sent() {
+        let (batcher, mut answers) = queued(&["a", "b"]);
+        answers.remove(0);
+        assert_eq!(lines(&batcher.take(2)), ["b"]);
+        assert!(batcher.0.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn batches_have_a_bound() {
+        let names: Vec<_> = (0..=MAX_CALLS).map(|n| format!("n{n}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let (batcher, _answers) = queued(&names);
+        assert_eq!(batcher.take(1).len(), MAX_CALLS);
+    }
+
+    #[test]
+    fn values_are_written_in_their_places() {
+        let line = Name::new("it's ?").expect("a name");
+        let literal = text::quick_leave(&line, TicketId(255)).literal();
+        assert!(literal.contains("front = 9223372036854775807, due = 9223372036854775807"));
+        assert!(literal.contains("name = UNHEX('69742773203f') AND places"), "{literal}");
+        assert!(literal.contains("id = UNHEX('000000000000000000000000000000ff')"), "{literal}");
+    }
+}
