@@ -18,7 +18,9 @@ pub(super) fn step(run: &Run<'_>) -> Outcome<Verdict> {
 
 fn install_first(run: &Run<'_>) -> Verdict {
     let root = tools().display().to_string();
-    let install = ["install", "cargo-deny", "--version", VERSION, "--locked", "--root", &root];
+    // Without optimization it is there sooner, and quick enough.
+    let install =
+        ["install", "cargo-deny", "--version", VERSION, "--locked", "--debug", "--root", &root];
     if std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
         let advice = format!("cargo-deny is missing; get it by `cargo {}`.", install.join(" "));
         return if run.common.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };

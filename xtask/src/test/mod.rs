@@ -135,8 +135,8 @@ impl Common {
     }
 
     fn step(&self, step: &Step) {
-        if let Work::Beside(lanes) = step.work {
-            return self.beside(lanes);
+        if let Work::Beside(lanes, others) = step.work {
+            return self.beside(lanes, others);
         }
         // In CI nobody watches, and the table names the failed tests by their output.
         if self.in_ci {
@@ -148,15 +148,20 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs lanes of steps in parallel, if there are enough processors. The output of a step is
-    /// shown when it has ended.
-    fn beside(&self, lanes: &[&[Step]]) {
+    /// Runs lanes of steps, in parallel if there are enough processors, and the other steps beside
+    /// them, on processors that no test uses. The output of a step is shown when it has ended.
+    fn beside(&self, lanes: &[&[Step]], others: &[Step]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        if cores < CORES_OF_A_LANE * lanes.len() {
-            return lanes.iter().copied().flatten().for_each(|step| self.step(step));
-        }
+        let parallel = cores >= CORES_OF_A_LANE * lanes.len();
+        let one_after_another = [&lanes.concat()[..]];
         std::thread::scope(|scope| {
-            for lane in lanes {
+            scope.spawn(|| {
+                lower_priority();
+                for step in others {
+                    self.logged(step);
+                }
+            });
+            for lane in if parallel { lanes } else { &one_after_another } {
                 scope.spawn(|| lane.iter().for_each(|step| self.logged(step)));
             }
         });
@@ -254,6 +259,13 @@ impl Run<'_> {
             Err(e) => Verdict::Failed(format!("`{shown}` could not be started: {e}.")),
         }
     }
+}
+
+/// Gives this thread the lowest priority, and the processes that it starts. Elsewhere than on Linux
+/// this would be the priority of the whole program.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, 19); // else it only runs sooner
 }
 
 fn out_of_time() -> String {

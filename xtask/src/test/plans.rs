@@ -78,8 +78,7 @@ pub(super) const WHOLE: Plan = Plan {
         CLIPPY,
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
-        step("side by side", Beside(LANES)),
-        step("the rest, side by side", Beside(REST)),
+        step("tests, and the rest beside them", Beside(LANES, BESIDE_TESTS)),
     ],
 };
 
@@ -100,45 +99,42 @@ const DOCS_RS: &[&str] = &[
 const NIGHTLY_DOCS: &[(&str, &str)] =
     &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
 
-/// The longest steps: lanes that run in parallel, and take about as long. Most of these tests wait
-/// most of the time, and leave the processors to the compilation alongside. Tests without a lane
-/// run afterwards.
+/// All tests, in lanes that take about as long, and run in parallel if there are enough processors.
 const LANES: &[&[Step]] = &[
     &[
         step("conformance", Tests(&["--test", "conformance"])),
         step("fault runs", Tests(&["--test", "faults"])),
-        SIMULATION,
+        step("zookeeper", Tests(&["--test", "zookeeper"])),
     ],
     &[
         step("mysql", Tests(&["--test", "mysql"])),
-        step("zookeeper", Tests(&["--test", "zookeeper"])),
         step("redis", Tests(&["--test", "redis"])),
         step("etcd", Tests(&["--test", "etcd"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
         step("quorum", Tests(&["--test", "quorum"])),
         step("postgres", Tests(&["--test", "postgres"])),
-        PACKAGES,
+        step("other tests", OtherTests),
     ],
 ];
 
-/// The tests without a lane, alongside steps that need no servers.
-const REST: &[&[Step]] = &[
-    &[step("other tests", OtherTests)],
-    &[
-        step("each store alone", Own(steps::each_store_alone)),
-        step(
-            "documentation",
-            Cargo(
-                &["doc", "--workspace", "--no-deps", "--all-features"],
-                &[("RUSTDOCFLAGS", "-D warnings")],
-            ),
+/// What needs no servers: mostly compilation, in the time that tests spend waiting. The first ones
+/// use other folders than the tests, whose builds would wait for them.
+const BESIDE_TESTS: &[Step] = &[
+    DENY,
+    PACKAGES,
+    SIMULATION,
+    step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
+    step("each store alone", Own(steps::each_store_alone)),
+    step(
+        "documentation",
+        Cargo(
+            &["doc", "--workspace", "--no-deps", "--all-features"],
+            &[("RUSTDOCFLAGS", "-D warnings")],
         ),
-        step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
-        PURITY,
-        DENY,
-        CRATES,
-        PACKAGING,
-    ],
+    ),
+    PURITY,
+    CRATES,
+    PACKAGING,
 ];
 
 /// Whether a test binary has a lane.

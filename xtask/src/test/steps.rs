@@ -32,12 +32,13 @@ pub(super) enum Work {
     /// Tests: a choice from the whole workspace. All use the same features, so that a part uses
     /// what the whole has built.
     Tests(&'static [&'static str]),
-    /// All tests without a lane in the whole.
+    /// All tests that no step of the whole names.
     OtherTests,
     /// A part of this program.
     Own(fn(&Run<'_>) -> Outcome<Verdict>),
-    /// Lanes of steps, which run in parallel; the steps of a lane run one after another.
-    Beside(&'static [&'static [Step]]),
+    /// Lanes of steps, which run in parallel, the steps of a lane one after another; and beside
+    /// them steps of low priority.
+    Beside(&'static [&'static [Step]], &'static [Step]),
 }
 
 /// Runs one step.
@@ -49,7 +50,7 @@ pub(super) fn run(step: &Step, run: &Run<'_>) -> Verdict {
         }
         Work::OtherTests => other_tests(run).unwrap_or_else(Verdict::Failed),
         Work::Own(work) => work(run).unwrap_or_else(Verdict::Failed),
-        Work::Beside(_) => Verdict::Failed("lanes stand in no lane".to_owned()),
+        Work::Beside(..) => Verdict::Failed("lanes stand in no lane".to_owned()),
     }
 }
 
@@ -59,7 +60,7 @@ const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fas
 /// wait most of the time; a bounded number on a large one, since most start their own servers.
 fn threads() -> String {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    cores.clamp(4, 8).to_string()
+    (cores * 3).clamp(4, 8).to_string()
 }
 
 fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
