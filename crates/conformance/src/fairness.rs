@@ -15,7 +15,7 @@ group! { "fairness":
     a_lost_notice_costs_a_bounded_time needs Queues,
     a_cancelled_waiter_lets_the_next_pass needs Queues,
     heavy_askers_are_not_starved needs Queues Weights,
-    a_try_does_not_pass_those_who_wait needs Queues Weights,
+    a_try_does_not_overtake_waiters needs Queues Weights,
 }
 
 async fn first_come_first_served(ctx: Ctx) {
@@ -166,7 +166,7 @@ async fn heavy_askers_are_not_starved(ctx: Ctx) {
     in_time("the light one", light).await.expect("no task fails").unlock().await.expect("held");
 }
 
-async fn a_try_does_not_pass_those_who_wait(ctx: Ctx) {
+async fn a_try_does_not_overtake_waiters(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let reader = RwLock::new(&one, &name).read().await.expect("the store is there");
     let writer = {

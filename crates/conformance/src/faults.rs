@@ -20,7 +20,7 @@ group! { "faults":
     a_dead_store_is_an_error_in_bounded_time,
     an_outage_is_outlasted,
     an_outage_ends_by_the_limit_or_the_bound,
-    behind_one_who_outlasts_an_outage_the_limit_holds,
+    behind_a_waiter_that_outlasts_an_outage_the_limit_holds,
     a_time_limit_holds_when_the_store_is_silent,
     a_time_limit_is_no_failure_of_the_store,
     a_late_entry_lapses,
@@ -194,7 +194,7 @@ async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
 }
 
 /// In the local queue: the limit holds for a waiter that is not the one asking the store.
-async fn behind_one_who_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
+async fn behind_a_waiter_that_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
     let name = ctx.name("x");
     let (chaos, client) = ctx.chaos().await;
     client.inspect(&name).await.expect("the store is there");

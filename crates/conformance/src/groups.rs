@@ -20,7 +20,7 @@ group! { "group":
     one_task_at_a_time_has_a_key needs Weights Fences,
     a_removed_member_owns_nothing needs Weights Fences,
     a_cut_off_member_stops needs Weights Fences,
-    observers_see_who_comes_and_goes needs Weights Fences,
+    observers_see_members_come_and_go needs Weights Fences,
     a_dropped_join_leaves_nothing needs Weights Fences,
     members_agree_on_the_time needs Weights Fences,
     servers_join_and_leave needs Weights Fences,
@@ -230,7 +230,7 @@ async fn a_cut_off_member_stops(ctx: Ctx) {
     assert!(token < again.token(), "somebody may have had it meanwhile");
 }
 
-async fn observers_see_who_comes_and_goes(ctx: Ctx) {
+async fn observers_see_members_come_and_go(ctx: Ctx) {
     let group = of(&ctx.client().await, &ctx.name("x"), ctx.lease);
     let mut observer = group.observe().every(Duration::from_millis(10));
     let mut next = async || {

@@ -16,7 +16,7 @@ group! { "tokens":
     they_rise_along_a_handoff needs Fences Spans,
     a_handoff_is_bounded needs Spans,
     a_fence_keeps_old_holders_out needs Fences,
-    force_does_not_fence_those_who_wait needs Fences Queues,
+    force_does_not_fence_waiters needs Fences Queues,
 }
 
 async fn they_rise_after_the_line_was_empty(ctx: Ctx) {
@@ -152,7 +152,7 @@ async fn a_fence_keeps_old_holders_out(ctx: Ctx) {
     new.unlock().await.expect("it was held");
 }
 
-async fn force_does_not_fence_those_who_wait(ctx: Ctx) {
+async fn force_does_not_fence_waiters(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let fence = Fence::default();
     let victim = Recipe::Mutex.lock(&one, &name).await;

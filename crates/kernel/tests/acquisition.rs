@@ -240,7 +240,7 @@ fn a_store_that_never_answered_is_given_up_after_a_few_tries() {
 
 /// G24: whether the client was answered before, or this very acquisition was.
 #[test]
-fn an_outage_is_outlasted_by_those_who_wait() {
+fn waiters_outlast_an_outage() {
     for mode in WAITING {
         // The store answered this client before, or this acquisition.
         let before = acquisition(mode).outlasting(FOR_EVER, true);

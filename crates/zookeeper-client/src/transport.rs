@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_silent_is_asked_and_then_given_up() {
+    async fn a_silent_server_is_asked_and_then_given_up() {
         let (near, _far) = duplex(1 << 10);
         let mut transport = Transport::<()>::new(Box::new(near));
         let silence = Duration::from_millis(80);

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_handoffs_to_somebody_who_waits_count() {
+    fn only_handoffs_to_a_waiter_count() {
         let grant = |token, asked, got, left| Grant { token, asked, got, left, count: 0, task: 0 };
         let first = vec![grant(1, 0, 1, 100), grant(4, 700, 800, 900)];
         let second = vec![grant(2, 50, 150, 200), grant(3, 300, 350, 600)];

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_got_nothing_is_infinitely_uneven() {
+    fn a_task_without_locks_is_infinitely_uneven() {
         assert!((Shares::of(&[3, 2, 2]).ratio() - 1.5).abs() < 1e-9);
         assert!(Shares::of(&[3, 0]).ratio().is_infinite());
     }

@@ -29,6 +29,7 @@ mod workers;
 mod workload;
 
 use holdline_testkit::Choice;
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ pub fn main() -> ExitCode {
 /// Runs them, and returns the names of those that failed. Each has its own servers and clients, and
 /// keeps about half a processor busy. On a busier machine, rules that excuse stalls prove less.
 fn play(cases: Vec<Case>) -> Vec<&'static str> {
-    let at_once = std::thread::available_parallelism().map_or(1, |cores| cores.get() * 3 / 2);
+    let at_once = std::thread::available_parallelism().map_or(1, NonZero::get);
     let (queue, failed) = (Mutex::new(cases.into_iter()), Mutex::new(Vec::new()));
     let next = || queue.lock().unwrap().next();
     let worker = || {

@@ -1,11 +1,11 @@
 //! One fault run, from its plan to the verdict. It is independent of the store, which a URL names.
 
-use crate::client::{Role, TASKS, opened};
+use crate::client::{Role, TASKS, opened, released};
 use crate::inject::{Arena, Fault};
 use crate::judge::{self, Folder, Outcome, judge};
 use crate::stall_detector::{self, StallDetector};
 use crate::workers::{Member, soon};
-use crate::workload::{Temper, locks, longest};
+use crate::workload::{Grip, Temper, locks, longest};
 use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
@@ -256,9 +256,10 @@ impl Arena {
                     let fenced = client.capabilities().fencing_tokens;
                     let granted = if fenced { granted.fence(guard.token()) } else { granted };
                     pen.write(granted).unwrap();
-                    pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
-                    guard.unlock().await.unwrap();
-                    pen.write(Event::new(Op::Release, Phase::Ok, n).lock(&lock)).unwrap();
+                    let release = |phase| Event::new(Op::Release, phase, n).lock(&lock);
+                    pen.write(release(Phase::Invoke)).unwrap();
+                    // On a busy machine it may not be confirmed in time.
+                    pen.write(released(Grip::Plain(guard), release).await).unwrap();
                 }
                 None => _ = pen.write(Event::new(Op::Probe, Phase::Info, n)).unwrap(),
             }

@@ -63,7 +63,7 @@ fn a_wake_up_taken_for_a_grant() {
 }
 
 #[test]
-fn a_leave_that_removes_whoever_is_first() {
+fn a_leave_that_removes_the_first_place() {
     is_caught(Bug::LeaveByName, &["loss", "exclusion"]);
 }
 

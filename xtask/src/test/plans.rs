@@ -78,6 +78,8 @@ pub(super) const WHOLE: Plan = Plan {
         CLIPPY,
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
+        step("conformance", Tests(&["--test", "conformance"])),
+        step("fault runs", Tests(&["--test", "faults"])),
         step("tests, and the rest beside them", Beside(LANES, BESIDE_TESTS)),
     ],
 };
@@ -99,18 +101,17 @@ const DOCS_RS: &[&str] = &[
 const NIGHTLY_DOCS: &[(&str, &str)] =
     &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
 
-/// All tests, in lanes that take about as long, and run in parallel if there are enough processors.
+/// The tests that wait most of the time, in lanes that take about as long, and run in parallel if
+/// there are enough processors. Conformance and fault runs need all processors, and run before.
 const LANES: &[&[Step]] = &[
     &[
-        step("conformance", Tests(&["--test", "conformance"])),
-        step("fault runs", Tests(&["--test", "faults"])),
         step("zookeeper", Tests(&["--test", "zookeeper"])),
-    ],
-    &[
-        step("mysql", Tests(&["--test", "mysql"])),
         step("redis", Tests(&["--test", "redis"])),
         step("etcd", Tests(&["--test", "etcd"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
+    ],
+    &[
+        step("mysql", Tests(&["--test", "mysql"])),
         step("quorum", Tests(&["--test", "quorum"])),
         step("postgres", Tests(&["--test", "postgres"])),
         step("other tests", OtherTests),
@@ -137,9 +138,9 @@ const BESIDE_TESTS: &[Step] = &[
     PACKAGING,
 ];
 
-/// Whether a test binary has a lane.
-pub(super) fn has_a_lane(test: &str) -> bool {
-    let steps = LANES.iter().copied().flatten();
+/// Whether a step of the whole names a test binary.
+pub(super) fn has_a_step(test: &str) -> bool {
+    let steps = WHOLE.steps.iter().chain(LANES.iter().copied().flatten());
     steps.into_iter().any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
 }
 

@@ -66,7 +66,7 @@ fn threads() -> String {
 fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
     let all = workspace::test_targets()?;
     let mut args = [TESTS, &["--lib", "--bins", "--examples"]].concat();
-    for name in all.iter().filter(|name| !plans::has_a_lane(name)) {
+    for name in all.iter().filter(|name| !plans::has_a_step(name)) {
         args.extend(["--test", name]);
     }
     let verdict = run.cargo(&args, &[]);

@@ -3,7 +3,7 @@
 use super::common::{Place, until};
 
 #[test]
-fn status_shows_who_holds_and_who_waits() {
+fn status_shows_holders_and_waiters() {
     let place = Place::new();
     let run = place.run(["status"]);
     let nobody = format!("no lock is held or waited for in {}\n", place.url());
@@ -92,7 +92,7 @@ fn watch_follows_all_locks_that_begin_so() {
 }
 
 #[test]
-fn break_wants_somebody_who_is_there() {
+fn break_wants_a_participant_that_is_there() {
     let place = Place::new();
     let _holder = place.hold(&[], "x");
     let nobody = place.run(["break", "x", "000000000000", "--reason", "r"]);

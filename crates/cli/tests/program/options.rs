@@ -145,7 +145,7 @@ fn a_name_that_begins_with_a_dash_gets_help() {
 }
 
 #[test]
-fn who_gives_try_a_command_is_told_what_runs_one() {
+fn a_command_given_to_try_is_told_what_runs_one() {
     let place = Place::new();
     for command in [&["try", "x", "--", "true"][..], &["try", "x", "true"]] {
         let run = place.run(command);

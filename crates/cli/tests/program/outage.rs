@@ -39,7 +39,7 @@ fn a_lock_without_a_token_has_none_in_json() {
 }
 
 #[test]
-fn who_waits_rides_it_out() {
+fn a_waiter_rides_it_out() {
     let place = Place::new();
     let Some(server) = server() else { return };
     let link = Link::to(("127.0.0.1", server.port())).unwrap();

@@ -64,7 +64,7 @@ fn on_a_dumb_terminal_top_prints() {
 }
 
 #[test]
-fn who_breaks_a_lock_may_say_why_or_think_again() {
+fn breaking_a_lock_asks_why_and_can_be_cancelled() {
     let place = Place::new();
     let holder = place.hold(&["--label", "nightly"], "x");
     let mut terminal = Terminal::with(&place, &["env", "TERM=xterm", HOLDLINE, "top"]);

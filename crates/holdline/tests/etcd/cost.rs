@@ -194,7 +194,7 @@ async fn moves(servers: &Servers, name: &str, line: &[Kind]) -> (Vec<u64>, Calls
 /// On a store where others write all the time, a watch begins later than what was seen, and has to
 /// be followed by a look. Those who take turns have watches that have begun.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_takes_turns_need_not_look_again() {
+async fn tasks_that_take_turns_need_not_look_again() {
     const ROUNDS: u64 = 20;
     let Some(servers) = start(1) else { return };
     let (one, two, third) =

@@ -146,7 +146,7 @@ async fn waiters_ride_out_three_servers_that_are_away() {
 
 /// A server that accepts and says nothing, and one that has fallen silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_does_not_wait_is_told_in_time() {
+async fn a_try_is_told_in_time() {
     let Some(servers) = start(1) else { return };
     let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
     let (fresh, used) = (flaky.client().await, flaky.client().await);

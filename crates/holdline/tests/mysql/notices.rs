@@ -98,7 +98,7 @@ async fn a_process_that_is_told_need_not_look() {
 
 /// A listener that is cut off only delays a handover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_notices_those_who_wait_look_by_themselves() {
+async fn without_notices_waiters_look_by_themselves() {
     for database in databases("unheard").await {
         let client = open(&database.url("")).await.expect("opens");
         let guard = Mutex::new(&client, "x").lock().await.expect("works");

@@ -69,9 +69,8 @@ fn middle(mut rates: Vec<f64>) -> f64 {
     rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-#[allow(clippy::async_yields_async, reason = "what is made ready, and then timed")]
-async fn measure(database: &Database) {
-    drop(open(&database.url("")).await.expect("installs"));
+/// The usual table of locks: a row for each.
+async fn bare_table(database: &Database) {
     let mut conn = database.conn().await;
     conn.query_drop(
         "CREATE TABLE bare (name VARBINARY(512) PRIMARY KEY, owner VARBINARY(16), \
@@ -83,7 +82,20 @@ async fn measure(database: &Database) {
         let sql = format!("INSERT INTO bare VALUES ('bare{n}', NULL, 0, SYSDATE(6))");
         conn.query_drop(sql).await.expect("works");
     }
-    for (tasks, each, together) in [(1, 500, false), (16, 100, false), (16, 50, true)] {
+}
+
+#[allow(clippy::async_yields_async, reason = "what is made ready, and then timed")]
+async fn measure(database: &Database) {
+    drop(open(&database.url("")).await.expect("installs"));
+    bare_table(database).await;
+    let shared = open(&database.url("")).await.expect("opens");
+    for (tasks, each, what) in [
+        (1, 500, "client"),
+        (16, 100, "clients on a lock each"),
+        (16, 100, "tasks of a client, on a lock each"),
+        (16, 50, "clients on one lock"),
+    ] {
+        let (together, one_client) = (what.ends_with("one lock"), what.starts_with("tasks"));
         let name = move |n: usize| if together { 0 } else { n };
         let bare_work = async |n: usize| {
             let mut conn = database.conn().await;
@@ -104,7 +116,8 @@ async fn measure(database: &Database) {
         };
         let line_work = async |n: usize| {
             // A separate client each, as in separate processes.
-            let client = open(&database.url("")).await.expect("opens");
+            let separate = async || open(&database.url("")).await.expect("opens");
+            let client = if one_client { shared.clone() } else { separate().await };
             let lock = Mutex::new(&client, format!("line{}", name(n)));
             lock.lock().await.expect("works").unlock().await.expect("held");
             async move {
@@ -125,10 +138,9 @@ async fn measure(database: &Database) {
             ratios.push(line / bare);
         }
         println!(
-            "{}: {tasks} clients on {}: bare {:.0}/s, holdline {:.0}/s; of bare: procedures {:.2}, \
+            "{}: {tasks} {what}: bare {:.0}/s, holdline {:.0}/s; of bare: procedures {:.2}, \
              holdline {:.2}, its time {:.2}",
             database.url(""),
-            if together { "one lock" } else { "a lock each" },
             middle(bares),
             middle(lines),
             middle(raws),

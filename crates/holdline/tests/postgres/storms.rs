@@ -73,7 +73,7 @@ async fn sessions_are_kept_through_a_storm() {
 /// A ticket that waits only for an attempt of its own process is woken when that has ended,
 /// although nothing was released and so no notice is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_has_ended_wakes_who_waits_for_it() {
+async fn an_attempt_that_has_ended_wakes_its_waiters() {
     let Some(server) = private("storm_wakes", &["fsync=off"]) else { return };
     for scheme in ["advisory", "row"] {
         let link = Link::to(server.address()).expect("a link");

@@ -58,7 +58,7 @@ async fn a_node_that_may_drop_locks_is_warned_of() {
 
 /// `INFO` and `CONFIG` are for administrators, as Redis sorts its commands.
 #[tokio::test]
-async fn a_user_who_may_not_ask_is_served() {
+async fn a_user_without_the_right_to_ask_is_served() {
     let args = ["--maxmemory-policy", "allkeys-lru", "--notify-keyspace-events", "Kgx"];
     let Some(server) = private("may_not_ask", &args) else { return };
     let rights = ["+@all -config", "+@all -@admin -@dangerous"];

@@ -163,7 +163,7 @@ async fn a_handed_over_lock_costs_the_store_nearly_nothing() {
 /// A waiter is told by one message, before the answer to the leaver is written: that is what the
 /// second message is for, to the leaver's own connection for commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_first() {
+async fn waiters_are_told_first() {
     let Some(server) = private("told_first", &[]) else { return };
     let holder = open(server.url()).await.expect("opens");
     let guard = Mutex::new(&holder, "x").lock().await.expect("works");
@@ -294,6 +294,6 @@ async fn a_release_notifies_only_whom_it_admits() {
     fill(store, &line, 1, 50).await;
     let _: () = server.query(&["CONFIG", "RESETSTAT"]);
     assert!(store.leave(&line, first.id).await.expect("works"));
-    // And its own connection, see `who_waits_is_told_first`.
+    // And its own connection, see `waiters_are_told_first`.
     assert_eq!(stat(&server, "publish").0, 2);
 }

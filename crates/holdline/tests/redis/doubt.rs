@@ -16,7 +16,7 @@ async fn clients(server: &Server, options: &str) -> (Link, Client, Client) {
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_was_closed_costs_those_who_look_nothing() {
+async fn an_idle_connection_that_was_closed_costs_observers_nothing() {
     let Some(server) = private("closed_idle", &[]) else { return };
     for options in OPTIONS {
         let (link, over, direct) = clients(&server, options).await;

@@ -171,7 +171,7 @@ async fn a_broken_connection_is_made_again_and_heard_over() {
 }
 
 #[tokio::test]
-async fn who_gives_up_leaves_nothing() {
+async fn an_abandoned_acquisition_leaves_nothing() {
     let Some(server) = private("redisson_gives_up", &[]) else { return };
     let client = server.open("?scheme=redisson").await;
     assert!(take(&server, "jobs"));

@@ -102,7 +102,7 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
 /// D5: a waiter subscribes, and is told by the holder that releases. What happens between its
 /// failure and its subscription must not be missed.
 #[tokio::test]
-async fn a_release_is_published_to_who_subscribed() {
+async fn a_release_is_published_to_subscribers() {
     let Some(server) = private("scheme_published", &[]) else { return };
     for query in ["?scheme=line", "?scheme=redisson&prefix=r:"] {
         let (one, two) = (server.open(query).await, server.open(query).await);

@@ -117,7 +117,7 @@ async fn a_lost_reply_is_settled_for_each() {
 
 /// Futures that are dropped while their call waits for others, or is under way, hold nothing up.
 #[tokio::test]
-async fn who_gives_up_takes_nobody_along() {
+async fn an_abandoned_call_takes_no_other_along() {
     let Some(server) = private("together_dropped", &[]) else { return };
     let client = open(server.url()).await.expect("opens");
     let store = Arc::clone(client.store());

@@ -75,7 +75,7 @@ fn a_killed_waiter_is_stepped_over() {
 }
 
 #[test]
-fn whoever_becomes_first_watches_all_holders() {
+fn the_first_waiter_watches_all_holders() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");

@@ -115,7 +115,7 @@ fn stuck(file: &Path) -> Puppet {
 
 /// G24.
 #[tokio::test]
-async fn a_stuck_database_is_ridden_out_by_those_who_wait() {
+async fn waiters_ride_out_a_stuck_database() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");

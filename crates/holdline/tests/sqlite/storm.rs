@@ -111,16 +111,16 @@ fn storm(command: &str, held: bool, stuck: Option<Duration>) {
 
 // G6
 #[test]
-fn those_who_give_up_leave_nothing() {
+fn abandoned_acquisitions_leave_nothing() {
     storm("storm 10000 0", true, None);
 }
 
 #[test]
-fn those_who_are_cancelled_leave_nothing() {
+fn cancelled_acquisitions_leave_nothing() {
     storm("storm 0 50000", false, None);
 }
 
 #[test]
-fn those_who_give_up_a_stuck_database_leave_nothing() {
+fn abandoned_acquisitions_leave_nothing_in_a_stuck_database() {
     storm("storm 3000 0", true, Some(Duration::from_secs(4)));
 }

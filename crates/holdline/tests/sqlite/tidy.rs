@@ -79,7 +79,7 @@ fn what_the_dead_left_is_swept() {
 }
 
 #[tokio::test]
-async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
+async fn a_store_dropped_with_places_leaves_them_to_be_removed() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
@@ -111,7 +111,7 @@ async fn a_dropped_store_that_clears_its_own_places_away_leaves_nobody_refused()
 }
 
 #[tokio::test]
-async fn a_removed_liveness_lock_is_lit_again() {
+async fn a_removed_liveness_lock_is_made_again() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
@@ -129,10 +129,10 @@ async fn a_removed_liveness_lock_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// a liveness lock is a file for an instant before it is locked. A sweep then sees that
+/// A liveness lock's file exists for an instant before it is locked. A sweep then takes it for that
 /// of a dead process.
 #[test]
-fn who_comes_while_others_sweep_is_not_buried() {
+fn a_holder_that_comes_while_others_sweep_is_not_removed() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");

@@ -35,7 +35,7 @@ async fn where_nobody_listens_that_is_told_soon() {
 
 /// Somebody takes the call, and has nothing to say yet, as a member does until there is a leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_on_its_way_up_is_waited_for() {
+async fn a_server_that_is_starting_is_waited_for() {
     let Some(servers) = start(1) else { return };
     // Takes calls, and hangs up.
     let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");

@@ -66,7 +66,7 @@ async fn nodes_are_named_as_the_dialect_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_waited_for_whoever_they_are() {
+async fn all_other_clients_are_waited_for() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
     let client = servers.client().await;
@@ -97,7 +97,7 @@ async fn others_are_waited_for_whoever_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_would_not_see_us_are_an_error_unless_we_are_told_otherwise() {
+async fn clients_that_would_not_see_us_are_an_error_unless_we_are_told_otherwise() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
     let curator = servers.client().await;

@@ -54,7 +54,7 @@ async fn deleted_after_writes(writes: &[&[u8]]) {
 /// Silence, one way or both, or a connection that is gone: the holder knows before the next one is
 /// let in; and nothing of it ever comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_cut_off_knows_before_the_next_gets_in() {
+async fn a_holder_that_is_cut_off_knows_before_the_next_gets_in() {
     let Some(servers) = start(1) else { return };
     let rival = servers.client().await;
     for way in [Some(Way::Both), Some(Way::Requests), Some(Way::Replies), None] {
@@ -128,7 +128,7 @@ async fn a_lost_answer_makes_no_second_node() {
 
 /// An acquisition that is given up, at any moment, leaves no node behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_up_leaves_no_orphan() {
+async fn an_abandoned_acquisition_leaves_no_orphan() {
     let Some(servers) = start(1) else { return };
     let client = servers.client().await;
     let raw = servers.raw().await;

@@ -1,7 +1,7 @@
 //! The known holes of other clients of ZooKeeper, each with the number of its report, shut here.
 //!
 //! Where the others are: orphans after an interrupt (CURATOR-79, 205, 462, kazoo#732) in
-//! `loss::who_gives_up_leaves_no_orphan`, and after a lost answer in
+//! `loss::an_abandoned_acquisition_leaves_no_orphan`, and after a lost answer in
 //! `loss::a_lost_answer_makes_no_second_node`; stray children (CURATOR-43) in
 //! `dialects::stray_children_are_in_nobodys_way`; numbers that are used up (kazoo#730,
 //! ZOOKEEPER-3249) in `dialects::a_line_whose_numbers_are_used_up_is_refused`; waiters that outlive

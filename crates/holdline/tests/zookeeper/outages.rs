@@ -162,7 +162,7 @@ async fn an_ensemble_frozen_for_longer_than_a_session_ends_its_locks_in_time() {
 
 /// What does not wait for a lock has an answer within two seconds, whatever the servers do. G25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hung_servers_keep_nobody_who_does_not_wait() {
+async fn hung_servers_keep_only_waiters() {
     let Some(servers) = start(3) else { return };
     let known = servers.client().await;
     soon("a lock", persist(Mutex::new(&known, "x"))).await.unlock().await.expect("held");

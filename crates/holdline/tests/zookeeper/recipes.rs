@@ -93,7 +93,7 @@ async fn our_own_names_are_not_taken_for_recipes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_come_later_are_reported_to_the_holder() {
+async fn later_waiters_are_reported_to_the_holder() {
     let _ = warnings();
     let Some(servers) = start(1) else { return };
     let (raw, client) = (servers.raw().await, servers.client().await);

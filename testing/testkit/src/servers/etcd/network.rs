@@ -21,7 +21,7 @@ pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
         let ways: Vec<SocketAddr> = network.links.iter().map(|row| row[to][0].address()).collect();
         let ports = ports.clone();
         front.serve(move |caller| {
-            let from = who_calls(caller, &ports)?;
+            let from = caller_of(caller, &ports)?;
             Ok((ways[from.unwrap_or(ports.len())], Vec::new()))
         });
     }
@@ -29,7 +29,7 @@ pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
 }
 
 /// Peeks at the head of the first request, without consuming it.
-fn who_calls(caller: &TcpStream, ports: &[u16]) -> io::Result<Option<usize>> {
+fn caller_of(caller: &TcpStream, ports: &[u16]) -> io::Result<Option<usize>> {
     let mut head = [0; 4096];
     loop {
         let count = caller.peek(&mut head)?;

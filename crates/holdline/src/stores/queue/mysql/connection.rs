@@ -183,6 +183,10 @@ impl Connections {
             }
         }
         for call in calls {
+            if call.limit <= clock::now() {
+                let _ = call.reply.send(Err(Fault::Unsent("its time is over".to_owned())));
+                continue; // it would only cost the connection
+            }
             let answer = answered(call.limit, self.ask(slice::from_ref(&call))).await;
             let _ = call.reply.send(answer.map(|mut answers| answers.pop().unwrap_or_default()));
         }
