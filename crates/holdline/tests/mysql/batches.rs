@@ -1,19 +1,15 @@
 //! Calls that are sent together share a commit, and nothing else.
 
+#[path = "../shared/at_once.rs"]
+mod at_once;
+
 use crate::server::{Database, count, first, private};
-use holdline::{Client, Guard, Mutex, open};
+use at_once::{lock, names, refused_calls_fail_alone, some_refused};
+use holdline::{Client, Guard, open};
 use holdline_testkit::{Private, soon, until};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use std::time::Duration;
 use tokio::task::JoinSet;
-
-/// A lease so long that no renewal interferes.
-const LEASE: Duration = Duration::from_secs(600);
-
-async fn lock(client: Client, name: String) -> holdline::Result<Guard> {
-    Mutex::new(&client, name).lease(LEASE).lock().await
-}
 
 /// Locks these names at the same time, each in a task of its own.
 async fn all(client: &Client, names: &[String]) -> Vec<Guard> {
@@ -26,10 +22,6 @@ async fn all(client: &Client, names: &[String]) -> Vec<Guard> {
 async fn release(guards: Vec<Guard>) {
     let releases: JoinSet<_> = guards.into_iter().map(Guard::unlock).collect();
     assert!(releases.join_all().await.iter().all(Result::is_ok));
-}
-
-fn names(prefix: &str, count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("{prefix}{n}")).collect()
 }
 
 /// A server whose lines with these names are known, a client of it, and a plain connection.
@@ -65,8 +57,7 @@ async fn calls_that_wait_share_a_commit() {
     assert!(batches > 0 && alone + batches < 100, "{alone} calls alone and {batches} batches");
 }
 
-/// A row that another client has locked does not delay the other calls of its batch, nor is any row
-/// locked while they wait for it.
+/// A row that another client has locked neither fails nor holds up another call of its batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_locked_fails_no_other_call() {
     let names = names("n", 60);
@@ -87,7 +78,7 @@ async fn a_row_that_is_locked_fails_no_other_call() {
 /// A call that the server refuses, which undoes its whole batch, fails alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_call_fails_no_other_call() {
-    let names = [names("good", 60), names("refused", 4), names("more", 60)].concat();
+    let names = some_refused();
     let Some((_server, client, mut conn)) = server("mysql-refused-batch", &names).await else {
         return;
     };
@@ -95,23 +86,7 @@ async fn a_refused_call_fails_no_other_call() {
         IF NEW.name LIKE 'refused%' THEN SIGNAL SQLSTATE '45000' \
         SET MESSAGE_TEXT = 'as the test wants'; END IF";
     conn.query_drop(refuses).await.expect("works");
-    let mut locks: JoinSet<_> = names
-        .into_iter()
-        .map(|name| {
-            let client = client.clone();
-            async move { (name.starts_with("refused"), lock(client, name).await) }
-        })
-        .collect();
-    while let Some(answer) = soon("an answer", locks.join_next()).await {
-        let (refused, guard) = answer.expect("no panic");
-        match guard {
-            Ok(guard) => {
-                assert!(!refused);
-                guard.unlock().await.expect("held");
-            }
-            Err(error) => assert!(refused && error.to_string().contains("wants"), "{error}"),
-        }
-    }
+    refused_calls_fail_alone(&client, names).await;
 }
 
 /// A connection that ends takes no call of its batch with it: each is repeated on another.

@@ -1,25 +1,17 @@
 //! Calls that are sent together share a commit, and nothing else.
 
+#[path = "../shared/at_once.rs"]
+mod at_once;
+
 use crate::server::{Server, one, private};
+use at_once::{LEASE, lock, names, refused_calls_fail_alone, some_refused};
 use holdline::{Client, Guard, Mutex, open};
 use holdline_testkit::soon;
-use std::time::Duration;
 use tokio::task::JoinSet;
-
-/// A lease so long that no renewal interferes.
-const LEASE: Duration = Duration::from_secs(600);
-
-async fn lock(client: Client, name: String) -> holdline::Result<Guard> {
-    Mutex::new(&client, name).lease(LEASE).lock().await
-}
 
 /// Locks these names at the same time, each in a task of its own.
 fn all(client: &Client, names: &[String]) -> JoinSet<holdline::Result<Guard>> {
     names.iter().map(|name| lock(client.clone(), name.clone())).collect()
-}
-
-fn names(prefix: &str, count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("{prefix}{n}")).collect()
 }
 
 /// The number of committed transactions. Sessions report them after a while of idleness, or when
@@ -78,22 +70,5 @@ async fn a_refused_call_fails_no_other_call() {
         CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON holdline.line FOR EACH ROW \
         WHEN (new.name LIKE 'refused%') EXECUTE FUNCTION refuse()";
     server.sql().await.batch_execute(refuses).await.expect("works");
-    let all_names = [names("good", 60), names("refused", 4), names("more", 60)].concat();
-    let mut locks: JoinSet<_> = all_names
-        .into_iter()
-        .map(|name| {
-            let client = client.clone();
-            async move { (name.starts_with("refused"), lock(client, name).await) }
-        })
-        .collect();
-    while let Some(answer) = locks.join_next().await {
-        let (refused, guard) = answer.expect("no panic");
-        match guard {
-            Ok(guard) => {
-                assert!(!refused);
-                guard.unlock().await.expect("held");
-            }
-            Err(error) => assert!(refused && error.to_string().contains("wants"), "{error}"),
-        }
-    }
+    refused_calls_fail_alone(&client, some_refused()).await;
 }

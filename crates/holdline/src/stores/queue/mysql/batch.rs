@@ -7,8 +7,8 @@
 //! undoes all of it, its calls are sent one by one, so that none of them can fail the others.
 //!
 //! A batch does not wait for rows that other clients have locked, since its own rows are locked
-//! meanwhile, and InnoDB cannot wait for less than a second. It locks each row with `NOWAIT`, so it
-//! cannot deadlock either.
+//! meanwhile, and InnoDB cannot wait for less than a second. It first locks all rows with `NOWAIT`,
+//! so it cannot deadlock either.
 
 use super::connection::ask;
 use super::text::{self, Statement};
@@ -67,13 +67,13 @@ impl Batcher {
     /// been taken.
     pub(super) fn take(&self, number: u64) -> Vec<Queued> {
         let mut state = self.0.lock();
+        // A call is abandoned if its runtime has ended.
+        state.waiting.retain(|_, call| !call.reply.is_closed());
         let Some(first) = state.waiting.remove(&number) else { return Vec::new() };
         let (alone, mut batch) = (first.statement.line.is_none(), vec![first]);
         if alone {
             return batch;
         }
-        // A call is abandoned if its runtime has ended.
-        state.waiting.retain(|_, call| !call.reply.is_closed());
         let quick = state.waiting.iter().filter(|(_, call)| call.statement.line.is_some());
         let chosen: Vec<u64> = quick.map(|(number, _)| *number).take(MAX_CALLS - 1).collect();
         batch.extend(chosen.iter().filter_map(|number| state.waiting.remove(number)));
