@@ -15,11 +15,11 @@ const TOOLS: &[Tool] = &[
     Tool { name: "debootstrap", proof: &["debootstrap", "--version"], package: "debootstrap" },
 ];
 
-/// Options that halve the compile time.
+/// Options with which it compiles in a quarter of the time.
 const QUICKLY: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
 ];
 
 pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {

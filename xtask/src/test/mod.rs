@@ -26,7 +26,7 @@ use tools::Tool;
 const CI_BUDGET: Duration = Duration::from_secs(80 * 60);
 
 /// Steps run in parallel if each has this many processors: most tests wait most of the time.
-const CORES_OF_A_LANE: usize = 2;
+const CORES_OF_A_LANE: usize = 1;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {

@@ -246,7 +246,7 @@ fn databases_are_started_for_the_run() {
     // counts processor time in ticks of 10 ms.
     let mut report = measured("300ms");
     if !rows(&report).iter().all(is_whole) {
-        report = measured("15s");
+        report = measured("8s");
     }
     for row in rows(&report) {
         assert_eq!(row["status"], "measured", "{row}");

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before the test fails.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// The program under test.
 pub(crate) const HOLDLINE: &str = env!("CARGO_BIN_EXE_holdline");
