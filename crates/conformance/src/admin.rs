@@ -36,7 +36,7 @@ async fn a_free_lock_is_shown_free(ctx: Ctx) {
 async fn the_holder_is_shown_as_it_is(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let label = "nightly \"report\" — é\n{}";
-    let lease = ctx.lease * 10;
+    let lease = ctx.longer(10);
     let lock = Mutex::new(&one, &name).label(label).lease(lease);
     let guard = lock.lock().await.expect("the store is there");
     let info = line(&two, &name, 1, 0).await;

@@ -214,7 +214,7 @@ async fn a_removed_member_owns_nothing(ctx: Ctx) {
 
 async fn a_cut_off_member_stops(ctx: Ctx) {
     let (chaos, client) = ctx.chaos().await;
-    let group = of(&client, &ctx.name("x"), ctx.lease).lease(ctx.lease * 20);
+    let group = of(&client, &ctx.name("x"), ctx.lease).lease(ctx.longer(20));
     let one = group.join("one:1").await.expect("the store is there");
     let owned = own(&one, "the key").await;
     let token = owned.token();

@@ -458,6 +458,11 @@ impl Ctx {
         (chaos, client)
     }
 
+    /// So many times the lease, or the longest that the store grants.
+    fn longer(&self, times: u32) -> Duration {
+        (self.lease * times).min(self.capabilities.lease_max)
+    }
+
     /// A time limit for an acquisition that must fail: a store answers a connected client in less
     /// time.
     fn brief(&self) -> Duration {

@@ -112,7 +112,7 @@ async fn protect_goes_on_if_asked_to(ctx: Ctx) {
 async fn a_hint_is_looked_into_at_once(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;
-    let lease = ctx.capabilities.lease_max.min(ctx.lease * 600);
+    let lease = ctx.longer(600);
     let guard = Mutex::new(&one, &name).lease(lease).lock().await.expect("works");
     let line = holdline::Name::new(&name).expect("a good name");
     two.store().leave(&line, guard.ticket()).await.expect("the store is there");

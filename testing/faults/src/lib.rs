@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
     }
     let (began, all) = (Instant::now(), on_all.len() + on_one.len());
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let failed = [play(on_all, 1), play(on_one, cores)].concat();
+    let failed = [play(on_all, 1), play(on_one, cores * 3 / 2)].concat();
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     println!(
         "\ntest result: {word}. {} passed; {} failed; finished in {:.2?}",

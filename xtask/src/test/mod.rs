@@ -25,9 +25,6 @@ use tools::Tool;
 /// quiet machine with four cores. There is no limit on other machines.
 const CI_BUDGET: Duration = Duration::from_secs(80 * 60);
 
-/// Steps run in parallel if each has this many processors: most tests wait most of the time.
-const CORES_OF_A_LANE: usize = 1;
-
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     let begun = Instant::now();
@@ -148,11 +145,11 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs lanes of steps, in parallel if there are enough processors, and the other steps beside
+    /// Runs lanes of steps, in parallel if each has a processor, and the other steps beside
     /// them, on processors that no test uses. The output of a step is shown when it has ended.
     fn beside(&self, lanes: &[&[Step]], others: &[Step]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let parallel = cores >= CORES_OF_A_LANE * lanes.len();
+        let parallel = cores >= lanes.len();
         let one_after_another = [&lanes.concat()[..]];
         std::thread::scope(|scope| {
             scope.spawn(|| {

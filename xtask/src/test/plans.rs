@@ -109,13 +109,10 @@ const LANES: &[&[Step]] = &[
         step("redis", Tests(&["--test", "redis"])),
         step("etcd", Tests(&["--test", "etcd"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
-    ],
-    &[
         step("mysql", Tests(&["--test", "mysql"])),
         step("quorum", Tests(&["--test", "quorum"])),
-        step("postgres", Tests(&["--test", "postgres"])),
-        step("other tests", OtherTests),
     ],
+    &[step("postgres", Tests(&["--test", "postgres"])), step("other tests", OtherTests)],
 ];
 
 /// What needs no servers: mostly compilation, in the time that tests spend waiting. The first ones
