@@ -32,7 +32,7 @@ impl Exit {
 /// The meanings of the codes, in order.
 const MEANINGS: &[(Exit, &str)] = &[
     (Exit::DONE, "done; from `run` and `elect` any code may be the command's own"),
-    (Exit::NOTHING, "`break`: nobody stands there by that id, or you said no"),
+    (Exit::NOTHING, "`break`: no holder or waiter has that id, or you said no"),
     (Exit::USAGE, "a flag, name, URL or combination makes no sense"),
     (Exit::STORE, "the store cannot be used: unreachable, not set up, refused, or damaged"),
     (Exit::INTERNAL, "a bug in holdline"),

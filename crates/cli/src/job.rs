@@ -37,7 +37,7 @@ pub(crate) struct WaitArgs {
     pub(crate) wait: Option<Duration>,
 
     /// How long an outage of the store is waited out, once it has answered; or "forever"
-    /// [default: 10m for `run`, forever for `elect`]
+    /// [default: 10m; forever for `elect`]
     #[arg(help_heading = "Waiting",
           long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,

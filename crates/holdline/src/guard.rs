@@ -68,7 +68,8 @@ impl Guard {
         &self.held.line
     }
 
-    /// The fencing token: higher than that of every earlier holder of this lock.
+    /// The fencing token: higher than that of every earlier holder of this lock; or 0 if the store
+    /// has no tokens (see [`Capabilities`](crate::store::Capabilities)).
     ///
     /// Pass it to the guarded resource with every read and write, and have the resource reject any
     /// token lower than the highest it has seen (see [`Fence`](crate::Fence)).

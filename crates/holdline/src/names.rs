@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
 ///
-/// Every store compares names byte by byte. A store that cannot use a name as is escapes or hashes
-/// it, without collisions.
+/// Stores compare names byte by byte. A store that cannot use a name as is escapes or hashes it,
+/// without collisions; except for layouts of other libraries: ShedLock's table in MySQL may ignore
+/// case, and keys of advisory locks have 64 bits, or 32.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 

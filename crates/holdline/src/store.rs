@@ -22,7 +22,8 @@
 //! - **Observers.** [`Store::subscribe`] notifies clients that watch a line without a place in it.
 //!   It costs the clients in the line nothing: no message, no round trip. A store that cannot do so
 //!   omits it, and observers poll.
-//! - **Cost.** No operation's cost grows with the number of waiters or holders of its line.
+//! - **Cost.** No operation's cost grows with the number of waiters or holders of its line; except
+//!   in ZooKeeper, whose clients read the list of nodes.
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
 //!   done. The caller follows up with `leave`, through this store or its background handle. After
 //!   the reply to that, a dropped `enter` of the same ticket that is still in transit takes no

@@ -17,7 +17,6 @@ const DIGITS: usize = 6;
 /// The next in line is admitted at once, so make sure that the holder has stopped, or that the
 /// target of its writes rejects old tokens. Prints the new fencing token: pass it to the guarded
 /// resource, and the old holder can do no harm there even before the next one comes.
-/// and the old holder can do no harm there even before the next one comes.
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     /// The lock's name

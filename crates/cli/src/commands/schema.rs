@@ -43,7 +43,7 @@ impl Schema {
         };
         let kind_of = holdline::schema::kind_of;
         if kind_of(&url) != kind_of(&self.kind) {
-            let message = format!("the URL to install at is not one of {}", self.kind);
+            let message = format!("the URL to install at is no URL of {}", self.kind);
             return Err(Failure::new(Exit::USAGE, "usage", message));
         }
         holdline::schema::install(&url).await?;

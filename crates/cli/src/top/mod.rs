@@ -175,7 +175,7 @@ impl Running<'_> {
         let broken = self.client.force_unlock(name, id, reason).await;
         let notice = match broken {
             Ok(Some(token)) => format!("broken; the new fencing token is {token}"),
-            Ok(None) => "nobody stands there by that id any more".to_owned(),
+            Ok(None) => "no holder or waiter has that id any more".to_owned(),
             Err(error) => error.to_string(),
         };
         let looked = seen::look(&self.client, &self.top.prefix).await;

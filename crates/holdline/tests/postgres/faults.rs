@@ -59,6 +59,29 @@ async fn calls_that_are_not_polled_keep_none_from_connecting() {
     }
 }
 
+/// A program that blocks with calls under way, whose replies it does not read, keeps its locks.
+#[tokio::test]
+async fn renewals_go_on_while_calls_are_not_polled() {
+    let Some(server) = private("unread", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let lease = Duration::from_secs(4);
+    // As many as are sent before others are queued, and more than may be unanswered.
+    for calls in [2, 200] {
+        let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("free");
+        let name = |x| format!("x{calls}-{x}");
+        let mutexes: Vec<_> = (0..calls).map(|x| Mutex::new(&client, name(x))).collect();
+        let mut kept: Vec<_> = mutexes.iter().map(|mutex| Box::pin(mutex.try_lock())).collect();
+        for call in &mut kept {
+            let poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+            assert!(poll.await, "it was answered at once");
+        }
+        std::thread::sleep(lease + lease / 4);
+        assert!(guard.is_valid(), "it was not renewed while {calls} calls were under way");
+        drop(kept);
+        guard.unlock().await.expect("held");
+    }
+}
+
 /// The reply to an entry is lost, the ticket leaves over another connection, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_leaves_nothing_behind() {

@@ -39,14 +39,18 @@ pub(super) struct ServerError {
     /// The kind of the error for the user, and a clause about the server. The text is the subject
     /// of the call.
     pub(super) meaning: fn(&ServerError, &str) -> (ErrorKind, String),
+    /// Whether it came while connecting, before a call was sent.
+    pub(super) connecting: bool,
 }
 
 /// Serialization failures, deadlocks, a row that changed since it was read, MySQL's failed waits
 /// for a row lock, and commits refused by its group replication.
 const CONFLICTS: [&str; 8] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572", "3101"];
 /// MySQL's errors for a statement ended from outside: by a shutdown, a kill of the statement or its
-/// connection, or a timeout. A procedure may have committed by then.
-const INTERRUPTED: [&str; 7] = ["1053", "1077", "1079", "1317", "1927", "1969", "3024"];
+/// connection, or a timeout. A procedure may have committed by then. With the last two a proxy says
+/// that it lost its server.
+const INTERRUPTED: [&str; 9] =
+    ["1053", "1077", "1079", "1317", "1927", "1969", "3024", "2006", "2013"];
 
 impl Fault {
     /// Whether the server answered with one of these error codes.
@@ -64,9 +68,7 @@ impl Fault {
     pub(super) fn ended(&self) -> bool {
         match self {
             Fault::Unsent(_) | Fault::Broken(_) => true,
-            Fault::Refused(error) => {
-                error.interrupted() || error.code.starts_with("08") || error.code == "25006"
-            }
+            Fault::Refused(error) => error.interrupted() || error.code == "25006",
             Fault::Silence | Fault::Ours(..) => false,
         }
     }
@@ -78,13 +80,15 @@ impl Fault {
 
     /// Whether the server may have carried out the call, or may yet do so.
     pub(super) fn in_doubt(&self) -> bool {
-        self.silent() || matches!(self, Fault::Refused(error) if error.interrupted())
+        self.silent()
+            || matches!(self, Fault::Refused(error) if error.interrupted() && !error.connecting)
     }
 
     /// The fault of a failed attempt to connect: nothing was sent.
     pub(super) fn unsent(self) -> Self {
         match self {
             Fault::Broken(why) => Fault::Unsent(why),
+            Fault::Refused(error) => Fault::Refused(ServerError { connecting: true, ..error }),
             other => other,
         }
     }
@@ -118,9 +122,11 @@ impl Fault {
 
 impl ServerError {
     /// Whether the error may have come while the server waited for a commit to be confirmed.
-    /// PostgreSQL ends sessions with 57P codes.
+    /// PostgreSQL ends sessions with 57P codes; a proxy says by 08 codes that it lost its server.
     fn interrupted(&self) -> bool {
-        self.code.starts_with("57P") || INTERRUPTED.contains(&&*self.code)
+        self.code.starts_with("57P")
+            || self.code.starts_with("08")
+            || INTERRUPTED.contains(&&*self.code)
     }
 }
 

@@ -3,12 +3,15 @@
 //!
 //! A connection carries one call at a time, and the server waits for its disk at the end of each.
 //! So a call whose turn it is takes along the quick statements that wait for theirs: one message,
-//! one transaction, one commit. Each call has its own answer. If the server refuses a batch, which
-//! undoes all of it, its calls are sent one by one, so that none of them can fail the others.
+//! one transaction, one commit. Each call has its own answer.
 //!
 //! A batch does not wait for rows that other clients have locked, since its own rows are locked
 //! meanwhile, and InnoDB cannot wait for less than a second. It first locks all rows with `NOWAIT`,
-//! so it cannot deadlock either.
+//! so it cannot deadlock either. A batch that the server refuses is undone, and
+//! [divided](crate::stores::queue::division).
+//!
+//! A refused batch keeps the rows that it has locked until the client undoes it. The client may have
+//! stopped, so the server undoes it after a second without it.
 
 use super::connection::ask;
 use super::text::{self, Statement};
@@ -81,22 +84,30 @@ impl Batcher {
     }
 }
 
+/// The start of a batch. If the server then waits for a second for the client, which it does only
+/// after an error, it closes the connection.
+const BEGIN: [&str; 2] = ["SET SESSION wait_timeout = 1", "START TRANSACTION READ WRITE"];
+/// The end of [`BEGIN`]'s time limit.
+const PATIENT: &str = "SET SESSION wait_timeout = DEFAULT";
+
 /// Sends a batch as one message. After a conflict nothing of it is left; after another error its
-/// transaction may be open.
+/// transaction may be open for a second.
 pub(super) async fn send(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
     let answers = transaction(conn, batch).await;
     if answers.as_ref().is_err_and(Fault::conflict) {
-        ask(conn, "ROLLBACK").await?;
+        ask(conn, &format!("ROLLBACK; {PATIENT}")).await?;
     }
     answers
 }
 
-async fn transaction(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
+/// The same, but leaves it to the server to undo what it refuses.
+pub(super) async fn transaction(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
     let lines = batch.iter().filter_map(|call| call.statement.line.as_ref());
-    let mut statements = vec!["START TRANSACTION READ WRITE".to_owned(), text::lock_lines(lines)];
+    let mut statements: Vec<String> = BEGIN.into_iter().map(str::to_owned).collect();
+    statements.push(text::lock_lines(lines));
     let preceding = statements.len();
     statements.extend(batch.iter().map(|call| call.statement.literal()));
-    statements.push("COMMIT".to_owned());
+    statements.extend(["COMMIT", PATIENT].map(str::to_owned));
     let mut result = conn.query_iter(statements.join("; ")).await?;
     for _ in 0..preceding {
         result.collect::<mysql_async::Row>().await?; // and goes on to the next result

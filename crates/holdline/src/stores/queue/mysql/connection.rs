@@ -21,6 +21,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
+use crate::stores::queue::division::Division;
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::Background;
@@ -28,7 +29,6 @@ use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -40,8 +40,9 @@ const SCHEMA: i32 = 1;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
-/// How long a renewal waits for a connection for calls before it makes its own.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a renewal waits for a connection for calls before it makes its own: less than it may
+/// take altogether, a quarter of a lease.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The runtime of the connections of all MySQL stores in this process.
 pub(super) fn runtime() -> Result<&'static Background, Error> {
@@ -162,32 +163,33 @@ impl Connections {
         answer.await.unwrap_or_else(abandoned)
     }
 
-    /// Makes calls together, or one by one if the server refuses that.
+    /// Makes calls together, as far as the server allows that.
     async fn make_all(&self, calls: Vec<Queued>) {
-        if calls.len() > 1 {
-            let limit = calls.iter().map(|call| call.limit).max().unwrap_or_default();
-            match answered(limit, self.ask(&calls)).await {
+        let mut division = Division::new(calls);
+        while let Some(batch) = division.next() {
+            let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
+            match answered(limit, self.ask(Sent::Batch(&batch))).await {
                 Ok(answers) => {
-                    for (call, answer) in calls.into_iter().zip(answers) {
+                    for (call, answer) in batch.into_iter().zip(answers) {
                         let _ = call.reply.send(Ok(answer)); // unless its runtime has ended
                     }
-                    return;
                 }
-                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {} // it was undone
+                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {
+                    division.refused(batch, fault.conflict());
+                }
                 Err(fault) => {
-                    for call in calls {
+                    for call in batch {
                         let _ = call.reply.send(Err(fault.clone()));
                     }
-                    return;
                 }
             }
         }
-        for call in calls {
+        for call in division.alone() {
             if call.limit <= clock::now() {
                 let _ = call.reply.send(Err(Fault::Unsent("its time is over".to_owned())));
                 continue; // it would only cost the connection
             }
-            let answer = answered(call.limit, self.ask(slice::from_ref(&call))).await;
+            let answer = answered(call.limit, self.ask(Sent::Alone(&call.statement))).await;
             let _ = call.reply.send(answer.map(|mut answers| answers.pop().unwrap_or_default()));
         }
     }
@@ -205,14 +207,14 @@ impl Connections {
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
-    /// Sends calls, as a batch if there are several.
-    async fn ask(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    /// Sends a message over a connection of its own until it is answered.
+    async fn ask(&self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let answers = conn.run(calls).await;
+        let answers = conn.run(sent).await;
         let fault = answers.as_ref().err();
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
@@ -254,6 +256,13 @@ impl Connections {
     }
 }
 
+/// What a message has.
+#[derive(Clone, Copy)]
+enum Sent<'a> {
+    Alone(&'a Statement),
+    Batch(&'a [Queued]),
+}
+
 /// A connection that is closed on drop. On a runtime, the client would first wait in a task for the
 /// answer under way, however long that takes; on a thread without a runtime it does not.
 pub(super) struct Owned(pub(super) Option<Conn>);
@@ -267,15 +276,15 @@ impl Owned {
         }
     }
 
-    /// Runs calls: a single one as [`ask`] does, but prepared if it has values.
-    async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    /// Runs a batch; or a single statement as [`ask`] does, but prepared if it has values.
+    async fn run(&mut self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
         let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
-        let answer = match calls {
-            [Queued { statement, .. }] if statement.values.is_empty() => {
+        let answer = match sent {
+            Sent::Alone(statement) if statement.values.is_empty() => {
                 ask(conn, &statement.text).await
             }
-            [Queued { statement, .. }] => run(conn, statement).await,
-            batch => return batch::send(conn, batch).await,
+            Sent::Alone(statement) => run(conn, statement).await,
+            Sent::Batch(batch) => return batch::send(conn, batch).await,
         };
         answer.map(|answer| vec![answer])
     }

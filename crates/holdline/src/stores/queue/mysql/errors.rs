@@ -22,6 +22,7 @@ impl From<ClientError> for Fault {
                     Some("40" | "08") => passing,
                     _ => meaning,
                 },
+                connecting: false,
             }),
             // The connection reported this before anything else could be sent on it.
             error @ ClientError::Driver(DriverError::ConnectionClosed) => {
@@ -32,6 +33,7 @@ impl From<ClientError> for Fault {
                     code: UNKNOWN_LOGIN.to_string(),
                     message: name,
                     meaning,
+                    connecting: false,
                 })
             }
             ClientError::Driver(DriverError::NoClientSslFlagFromServer) => {

@@ -1,5 +1,7 @@
-//! A comparison of the procedures with the kernel's line, on the environment's servers.
+//! A comparison of the procedures with the kernel's line, on the environment's servers; and tests of
+//! a connection there.
 
+use super::batch::{self, Queued};
 use super::config::Config;
 use super::connection::{ask, bare, run as run_prepared};
 use super::text::{self, NOW, Statement};
@@ -8,8 +10,9 @@ use crate::names::Name;
 use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
+use holdline_kernel::Time;
 use mysql_async::Conn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 struct Server {
@@ -23,11 +26,8 @@ impl Server {
     fn start(url: &str, database: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the system gives a runtime");
-        let (_, rest) = url.split_once(':').expect("a URL");
-        let config = Config::read(rest).expect("a good URL");
         let conn = runtime.block_on(async {
-            let options = opts::of(&config).expect("good options");
-            let mut conn = bare(&options).await.expect("the server runs");
+            let mut conn = connected(url).await;
             let fresh = format!(
                 "DROP DATABASE IF EXISTS {database}; CREATE DATABASE {database}; USE {database}"
             );
@@ -59,6 +59,12 @@ impl Server {
     fn run(&mut self, now: u64, sql: &str) -> Vec<Row> {
         self.ask(now, Statement::text(sql.to_owned())).rows
     }
+}
+
+async fn connected(url: &str) -> Conn {
+    let (_, rest) = url.split_once(':').expect("a URL");
+    let options = opts::of(&Config::read(rest).expect("a good URL")).expect("good options");
+    bare(&options).await.expect("the server runs")
 }
 
 fn clocked(sql: &str) -> String {
@@ -133,4 +139,55 @@ fn the_procedures_are_the_kernels_line_on_mariadb() {
 #[test]
 fn the_procedures_are_the_kernels_line_on_mysql() {
     agree("HOLDLINE_TEST_MYSQL", "holdline_model");
+}
+
+/// Whether the server lets another client lock the rows of a refused batch whose client has stopped,
+/// and whether its connections otherwise stay as they are.
+fn a_batch_ends(variable: &str) {
+    let Ok(url) = std::env::var(variable) else {
+        return holdline_testkit::missing(&format!("{variable} is not set"));
+    };
+    let Server { runtime, mut conn, .. } = Server::start(&url, "holdline_refused");
+    let lines = ["a", "b"].map(|name| Name::new(name).expect("a good name"));
+    let queued = |line| {
+        let (reply, _) = tokio::sync::oneshot::channel();
+        Queued { statement: text::quick_leave(line, TicketId(1)), limit: Time(0), reply }
+    };
+    let calls: Vec<Queued> = lines.iter().map(queued).collect();
+    runtime.block_on(async {
+        let insert = "INSERT INTO holdline_line (name) VALUES ('a'), ('b')";
+        ask(&mut conn, insert).await.expect("rows");
+        let patience = async |conn: &mut Conn| {
+            ask(conn, "SELECT @@SESSION.wait_timeout").await.expect("works").number::<u64>()
+        };
+        let before = patience(&mut conn).await;
+        assert_eq!(batch::send(&mut conn, &calls).await.expect("it is not refused").len(), 2);
+        assert_eq!(patience(&mut conn).await, before);
+
+        let (mut blocks, mut next) = (connected(&url).await, connected(&url).await);
+        let lock = "SELECT COUNT(*) FROM holdline_refused.holdline_line WHERE name =";
+        let blocked = format!("START TRANSACTION; {lock} 'b' FOR UPDATE");
+        ask(&mut blocks, &blocked).await.expect("it is free");
+        let refused = batch::send(&mut conn, &calls).await.expect_err("a row is locked");
+        assert!(refused.conflict(), "{refused:?}");
+        assert_eq!(patience(&mut conn).await, before);
+
+        batch::transaction(&mut conn, &calls).await.expect_err("a row is locked");
+        let end = Instant::now() + Duration::from_secs(30);
+        while let Err(fault) = ask(&mut next, &format!("{lock} 'a' FOR UPDATE")).await {
+            assert!(fault.conflict() && Instant::now() < end, "{fault:?}");
+        }
+        let fault = ask(&mut conn, "SELECT 1").await.expect_err("it was closed");
+        assert!(fault.ended(), "{fault:?}");
+    });
+}
+
+#[test]
+fn the_server_undoes_a_refused_batch_on_mariadb() {
+    a_batch_ends("HOLDLINE_TEST_MARIADB");
+}
+
+#[test]
+fn the_server_undoes_a_refused_batch_on_mysql() {
+    a_batch_ends("HOLDLINE_TEST_MYSQL");
 }

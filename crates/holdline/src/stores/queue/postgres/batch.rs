@@ -1,21 +1,22 @@
-//! The batcher of a connection: calls that queue while others are in flight are sent together.
+//! The batcher of a lane of a connection: calls that queue while others are in flight are sent together.
 //!
 //! The server carries out the calls of a connection one after another, and waits for its disk at
 //! the end of each. So while a few messages are in flight, further calls are queued, and the queue
 //! is sent as one message when a reply arrives: several statements in one transaction, with one
 //! commit. A call that finds the connection idle is sent at once, by itself.
 //!
-//! Each call has its own answer. If the server refuses a batch, which undoes all of it, its calls
-//! are sent one by one, so that one of them cannot fail the others. A batch has at most one call
+//! Each call has its own answer. A batch that the server refuses, which undoes all of it, is
+//! [divided](crate::stores::queue::division). A batch has at most one call
 //! for each line, in the order of names, so that the batches of two processes cannot deadlock; and
 //! it waits for a locked row for a shorter time than a single call does. Departures are not batched
 //! with other calls, because their commits are not waited for.
 
 use super::encode;
-use super::session::{self, Session};
+use super::session::{self, Lane, Session};
 use crate::clock;
 use crate::names::Name;
 use crate::stores::queue::calls::Answer;
+use crate::stores::queue::division::Division;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
@@ -31,9 +32,10 @@ pub(super) struct Call {
     pub(super) line: Option<Name>,
     /// Whether its commit is waited for.
     pub(super) durable: bool,
+    pub(super) lane: Lane,
 }
 
-/// The queue of a connection's calls, to be sent in batches.
+/// The queue of a lane's calls, to be sent in batches.
 #[derive(Debug, Default)]
 pub(super) struct Batcher(Mutex<State>);
 
@@ -58,10 +60,13 @@ const MAX_CALLS: usize = 32;
 /// The first statement of a batch: how many milliseconds it waits for a locked row. See `line.sql`.
 const SHORT_WAIT: &str = "SELECT set_config('holdline.lock_timeout', '100', true)";
 
+/// The error when another transaction has locked a row for too long.
+const LOCKED: [&str; 1] = ["55P03"];
+
 impl Call {
     /// A call that is sent by itself.
     pub(super) fn alone(sql: String) -> Self {
-        Call { sql, line: None, durable: true }
+        Call { sql, line: None, durable: true, lane: Lane::Foreground }
     }
 }
 
@@ -105,14 +110,15 @@ impl Batcher {
     }
 }
 
-/// A message in flight. When it is dropped, the next batch is sent.
-struct InFlight(Arc<Session>);
+/// A message of a lane in flight. When it is dropped, the next batch is sent.
+struct InFlight(Arc<Session>, Lane);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let batch = self.0.batcher.next();
+        let InFlight(session, lane) = self;
+        let batch = session.calls(*lane).batcher.next();
         if let (false, Ok(runtime)) = (batch.is_empty(), session::runtime()) {
-            runtime.spawn(Arc::clone(&self.0).send_batch(batch));
+            runtime.spawn(Arc::clone(session).send_batch(batch, *lane));
         }
     }
 }
@@ -127,8 +133,8 @@ impl Session {
         if call.line.is_none() {
             return self.send(&call.sql).await;
         }
-        let Some(answer) = self.batcher.queue(call) else {
-            let _in_flight = InFlight(Arc::clone(self));
+        let Some(answer) = self.calls(call.lane).batcher.queue(call) else {
+            let _in_flight = InFlight(Arc::clone(self), call.lane);
             return self.send(&call.sql).await;
         };
         answer.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
@@ -138,34 +144,33 @@ impl Session {
         Ok(encode::answer(self.client.simple_query(sql).await?))
     }
 
-    async fn send_batch(self: Arc<Self>, batch: Vec<Queued>) {
-        let _in_flight = InFlight(Arc::clone(&self));
+    async fn send_batch(self: Arc<Self>, batch: Vec<Queued>, lane: Lane) {
+        let _in_flight = InFlight(Arc::clone(&self), lane);
         let limit = clock::now().after(self.timeout);
-        let answers = match &batch[..] {
-            [one] => answered(limit, self.send(&one.call.sql)).await.map(|answer| vec![answer]),
-            _ => answered(limit, self.send_together(&batch)).await,
-        };
-        match answers {
-            Ok(answers) => {
-                for (one, answer) in batch.into_iter().zip(answers) {
-                    let _ = one.reply.send(Ok(answer)); // unless the caller has given up
+        let mut division = Division::new(batch);
+        while let Some(batch) = division.next() {
+            match answered(limit, self.send_together(&batch)).await {
+                Ok(answers) => {
+                    for (one, answer) in batch.into_iter().zip(answers) {
+                        let _ = one.reply.send(Ok(answer)); // unless the caller has given up
+                    }
                 }
-            }
-            // The whole batch was undone.
-            Err(fault @ Fault::Refused(_)) if batch.len() > 1 && !fault.in_doubt() => {
-                let session = &self;
-                let alone = batch.into_iter().map(|one| async move {
-                    let answer = answered(limit, session.send(&one.call.sql)).await;
-                    let _ = one.reply.send(answer);
-                });
-                join_all(alone).await;
-            }
-            Err(fault) => {
-                for one in batch {
-                    let _ = one.reply.send(Err(fault.clone()));
+                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {
+                    division.refused(batch, fault.conflict() || fault.is(&LOCKED));
+                }
+                Err(fault) => {
+                    for one in batch {
+                        let _ = one.reply.send(Err(fault.clone()));
+                    }
                 }
             }
         }
+        let session = &self;
+        let alone = division.alone().into_iter().map(|one| async move {
+            let answer = answered(limit, session.send(&one.call.sql)).await;
+            let _ = one.reply.send(answer);
+        });
+        join_all(alone).await;
     }
 
     /// Sends a batch as one message.
@@ -197,6 +202,7 @@ mod tests {
             sql: line.to_owned(),
             line: Some(Name::new(line).expect("a name")),
             durable,
+            lane: Lane::Foreground,
         };
         for _ in 0..UNBATCHED {
             assert!(batcher.queue(&call("first", true)).is_none(), "it is sent at once");

@@ -9,7 +9,7 @@
 
 use super::address::{Address, Scheme};
 use super::batch::Call;
-use super::session::{self, Session};
+use super::session::{self, Lane, Session};
 use super::{schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
@@ -68,7 +68,7 @@ impl Connection {
     }
 
     async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {
-        let (session, permit) = self.permitted().await?;
+        let (session, permit) = self.permitted(call.lane).await?;
         let (slot, own) = (Arc::clone(&self.slot), Arc::clone(&session));
         let runtime = session::runtime().map_err(Fault::from)?;
         let request = taker.map(|id| self.in_flight.begin_own(id));
@@ -94,11 +94,12 @@ impl Connection {
 
     /// The current connection, and a permit for a call on it. A call that waits for a permit checks
     /// from time to time whether there is another connection.
-    async fn permitted(&self) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
+    async fn permitted(&self, lane: Lane) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
         loop {
             let session = self.session().await?;
             let soon = clock::now().after(MAX_SILENCE / 4);
-            let permit = within(soon, Arc::clone(&session.calls).acquire_owned()).await;
+            let permit =
+                within(soon, Arc::clone(&session.calls(lane).permits).acquire_owned()).await;
             if let Some(Ok(permit)) = permit
                 && self.usable().is_some_and(|present| Arc::ptr_eq(&present, &session))
             {

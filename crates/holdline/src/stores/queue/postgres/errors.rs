@@ -8,7 +8,7 @@ impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(refusal) = error.as_db_error() {
             let (code, message) = (refusal.code().code().to_owned(), clean(refusal.message()));
-            return Fault::Refused(ServerError { code, message, meaning });
+            return Fault::Refused(ServerError { code, message, meaning, connecting: false });
         }
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         if cause == NO_PASSWORD {
@@ -16,6 +16,7 @@ impl From<tokio_postgres::Error> for Fault {
                 code: "28P01".to_owned(),
                 message: cause,
                 meaning,
+                connecting: false,
             });
         }
         Fault::Broken(clean(&cause))

@@ -25,7 +25,7 @@ const PLACEHOLDER: &str = "\"holdline\"";
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
 /// A quoted SQL identifier.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

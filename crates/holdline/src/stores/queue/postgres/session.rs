@@ -24,15 +24,31 @@ pub(super) fn runtime() -> Opened<&'static Background> {
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
-/// The maximum number of calls without a reply.
+/// The maximum number of calls of a lane without a reply.
 const MAX_CALLS: usize = 128;
+
+/// A lane of a connection. The replies to one lane's calls may go unread, because their program is
+/// stopped or does not poll; the calls of the other go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// For a store's callers.
+    Foreground,
+    /// For renewals.
+    Background,
+}
+
+/// The calls of a lane.
+pub(super) struct Calls {
+    /// Permits for calls. A call that waits for one and is given up costs the server nothing.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) batcher: Batcher,
+}
 
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// Permits for calls. A call that waits for one and is given up costs the server nothing.
-    pub(super) calls: Arc<Semaphore>,
-    pub(super) batcher: Batcher,
+    foreground: Calls,
+    background: Calls,
     /// The time limit of a call.
     pub(super) timeout: Duration,
     /// The fault that ended the connection.
@@ -69,8 +85,18 @@ impl Session {
         let task = AbortOnDrop(task.abort_handle());
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
-        let calls = Arc::new(Semaphore::new(MAX_CALLS));
-        Ok(Session { client, calls, batcher: Batcher::default(), timeout, ended, task })
+        let calls =
+            || Calls { permits: Arc::new(Semaphore::new(MAX_CALLS)), batcher: Batcher::default() };
+        let (foreground, background) = (calls(), calls());
+        Ok(Session { client, foreground, background, timeout, ended, task })
+    }
+
+    /// The calls of a lane.
+    pub(super) fn calls(&self, lane: Lane) -> &Calls {
+        match lane {
+            Lane::Foreground => &self.foreground,
+            Lane::Background => &self.background,
+        }
     }
 
     /// Waits until the connection has ended, and returns the fault. A close by the server is

@@ -9,7 +9,7 @@ use super::encode;
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
-use super::schema::{absent, check_server, install, statement};
+use super::schema::{absent, check_server, install, quoted, statement};
 use super::session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -193,7 +193,8 @@ impl Sessions {
         lock: &Lock,
         ticket: &Ticket,
     ) -> Answer<Option<Seq>> {
-        let name = encode::text(lock.line.as_str())?;
+        // The name of the schema is not filled in afterwards: a lock's name may look like it.
+        let (name, schema) = (encode::text(lock.line.as_str())?, quoted(&self.address.schema));
         let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
             ", set_config('transaction_timeout', '0', true)"
         } else {
@@ -202,22 +203,21 @@ impl Sessions {
         // The statement before BEGIN belongs to its transaction, and is undone by itself if it
         // fails. The session is named as soon as it holds the row.
         let take = format!(
-            "SELECT nextval('\"holdline\".lock_token'), \
+            "SELECT nextval('{schema}.lock_token'), \
              set_config('application_name', '{}', true), \
              set_config('idle_in_transaction_session_timeout', '{}', true), \
              set_config('synchronous_commit', 'off', true), \
              set_config('statement_timeout', '0', true){unlimited} FROM (SELECT 1 FROM \
-             \"holdline\".lock_row WHERE name = {name} FOR UPDATE NOWAIT) AS held; BEGIN",
+             {schema}.lock_row WHERE name = {name} FOR UPDATE NOWAIT) AS held; BEGIN",
             session_name(lock, Some(ticket.id)),
             millis(ticket.lease)
         );
-        let take = statement(&self.address.schema, &take);
         let make = format!(
-            "ROLLBACK; INSERT INTO \"holdline\".lock_row (name) VALUES ({name}) \
+            "ROLLBACK; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
              ON CONFLICT DO NOTHING"
         );
         let client = &claim.conn.session.client;
-        for make in [&*statement(&self.address.schema, &make), "ROLLBACK"] {
+        for make in [&*make, "ROLLBACK"] {
             let messages = match client.simple_query(&take).await.map_err(Fault::from) {
                 Ok(messages) => messages,
                 Err(fault) => {
@@ -392,10 +392,20 @@ impl Dialect for Sessions {
         let Some((pid, _)) = self.holder(lock).await?.filter(|(_, place)| place.id == id) else {
             return Ok(None);
         };
-        // The token comes first: another holder may have the row as soon as the session ends.
-        let token = if self.keys().is_some() { "0" } else { "nextval('\"holdline\".lock_token')" };
-        let sql = format!("SELECT {token}, pg_terminate_backend({pid})");
-        let call = Call::alone(statement(&self.address.schema, &sql));
+        let sql = if self.keys().is_some() {
+            format!("SELECT 0, pg_terminate_backend({pid})")
+        } else {
+            // The token comes first: another holder may have the row as soon as the session ends.
+            // By now it may hold another row, or none: its name says so.
+            format!(
+                "SELECT token, (SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE pid = {pid} AND application_name = '{1}' AND token > 0) \
+                 FROM (SELECT nextval('{0}.lock_token') AS token OFFSET 0) AS next",
+                quoted(&self.address.schema),
+                session_name(lock, Some(id))
+            )
+        };
+        let call = Call::alone(sql);
         let answer = self.looks.call(None, call).await?;
         let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
         Ok(answer.number().filter(|_| ended || answer.repeated).map(Seq))

@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
 use super::schema::statement;
+use super::session::Lane;
 use super::warnings::warn;
 use crate::error::Result;
 use crate::names::{self, Name};
@@ -20,9 +21,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Locks in a table of leases.
+/// Locks in a table of leases, and the lane of the connection for its calls.
 #[derive(Clone)]
-pub(super) struct Table(Arc<Shared>);
+pub(super) struct Table(Arc<Shared>, Lane);
 
 /// The state of a store and its background handle.
 struct Shared {
@@ -47,7 +48,7 @@ impl Table {
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
         warn(&connection).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { connection, listener })))
+        Ok(Table(Arc::new(Shared { connection, listener }), Lane::Foreground))
     }
 
     /// Calls a function on one line or on all; every function may be repeated. `taker` is the
@@ -61,7 +62,8 @@ impl Table {
     ) -> Result<Answer> {
         let Connection { address, .. } = &self.0.connection;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let call = Call { sql, line: line.cloned(), durable: function != LEAVE };
+        let durable = function != LEAVE;
+        let call = Call { sql, line: line.cloned(), durable, lane: self.1 };
         let answer = self.0.connection.call(taker, call).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
@@ -172,7 +174,8 @@ impl AsyncStore for Table {
     }
 
     fn background_handle(&self) -> Self {
-        self.clone() // connections run on a thread of their own
+        // Connections run on a thread of their own.
+        Table(Arc::clone(&self.0), Lane::Background)
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
