@@ -275,8 +275,8 @@ impl Client {
     ///
     /// Returns a token that is higher than the removed holder's and no higher than the next
     /// holder's. Present it to the guarded resource to fence off the removed holder even before the
-    /// next one comes. It is 0 if the store has no tokens. Returns `None` if no participant has that
-    /// id any more.
+    /// next one comes. It is 0 if the store has no tokens. Returns `None` if no participant has
+    /// that id any more.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

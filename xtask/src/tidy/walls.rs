@@ -12,6 +12,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "contract",
     "engine",
     "calls",
+    "division",
     "in_flight",
     "mod",
     "model",

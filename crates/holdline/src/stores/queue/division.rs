@@ -1,9 +1,8 @@
-//! The division of a batch of calls whose whole the server has refused and undone.
+//! The division of a batch of calls that the server has refused, and has undone.
 //!
 //! If a row is locked, the batch is divided in halves, and they again, so that the calls for other
-//! rows wait neither for that one nor for each other. What is left, for locked rows, is sent call by
-//! call after all others. After another refusal all calls are sent one by one, so that none of them
-//! can fail the others.
+//! rows do not wait for that one. What is left, for locked rows, is sent call by call after all
+//! others. After another refusal all calls are sent one by one, so that none can fail the others.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -10,8 +10,8 @@
 //! so it cannot deadlock either. A batch that the server refuses is undone, and
 //! [divided](crate::stores::queue::division).
 //!
-//! A refused batch keeps the rows that it has locked until the client undoes it. The client may have
-//! stopped, so the server undoes it after a second without it.
+//! A refused batch keeps the rows that it has locked until the client undoes it. The client may
+//! have stopped, so the server closes the connection after a second of silence.
 
 use super::connection::ask;
 use super::text::{self, Statement};

@@ -1,18 +1,19 @@
-//! A comparison of the procedures with the kernel's line, on the environment's servers; and tests of
-//! a connection there.
+//! A comparison of the procedures with the kernel's line, on the environment's servers; and a test
+//! of batches there.
 
 use super::batch::{self, Queued};
 use super::config::Config;
 use super::connection::{ask, bare, run as run_prepared};
 use super::text::{self, NOW, Statement};
 use super::{opts, schema};
+use crate::clock;
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
 use holdline_kernel::Time;
 use mysql_async::Conn;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 struct Server {
@@ -141,8 +142,8 @@ fn the_procedures_are_the_kernels_line_on_mysql() {
     agree("HOLDLINE_TEST_MYSQL", "holdline_model");
 }
 
-/// Whether the server lets another client lock the rows of a refused batch whose client has stopped,
-/// and whether its connections otherwise stay as they are.
+/// The server frees the rows of a refused batch whose client has stopped, and batches leave the
+/// connection's settings as they were.
 fn a_batch_ends(variable: &str) {
     let Ok(url) = std::env::var(variable) else {
         return holdline_testkit::missing(&format!("{variable} is not set"));
@@ -173,9 +174,9 @@ fn a_batch_ends(variable: &str) {
         assert_eq!(patience(&mut conn).await, before);
 
         batch::transaction(&mut conn, &calls).await.expect_err("a row is locked");
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = clock::now().after(Duration::from_secs(30));
         while let Err(fault) = ask(&mut next, &format!("{lock} 'a' FOR UPDATE")).await {
-            assert!(fault.conflict() && Instant::now() < end, "{fault:?}");
+            assert!(fault.conflict() && clock::now() < end, "{fault:?}");
         }
         let fault = ask(&mut conn, "SELECT 1").await.expect_err("it was closed");
         assert!(fault.ended(), "{fault:?}");

@@ -1,4 +1,5 @@
-//! The batcher of a lane of a connection: calls that queue while others are in flight are sent together.
+//! The batcher of a lane of a connection: calls that queue while others are in flight are sent
+//! together.
 //!
 //! The server carries out the calls of a connection one after another, and waits for its disk at
 //! the end of each. So while a few messages are in flight, further calls are queued, and the queue
@@ -6,10 +7,10 @@
 //! commit. A call that finds the connection idle is sent at once, by itself.
 //!
 //! Each call has its own answer. A batch that the server refuses, which undoes all of it, is
-//! [divided](crate::stores::queue::division). A batch has at most one call
-//! for each line, in the order of names, so that the batches of two processes cannot deadlock; and
-//! it waits for a locked row for a shorter time than a single call does. Departures are not batched
-//! with other calls, because their commits are not waited for.
+//! [divided](crate::stores::queue::division). It has at most one call for each line, in the order
+//! of names, so that the batches of two processes cannot deadlock; and it waits for a locked row
+//! for a shorter time than a single call does. Departures are not batched with other calls, because
+//! their commits are not waited for.
 
 use super::encode;
 use super::session::{self, Lane, Session};
