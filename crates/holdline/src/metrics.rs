@@ -25,15 +25,17 @@ pub(crate) enum Recipe {
     Semaphore,
     Election,
     Multi,
+    Group,
 }
 
-const RECIPES: [(Recipe, &str); 6] = [
+const RECIPES: [(Recipe, &str); 7] = [
     (Recipe::Mutex, "mutex"),
     (Recipe::Reentrant, "reentrant"),
     (Recipe::RwLock, "rwlock"),
     (Recipe::Semaphore, "semaphore"),
     (Recipe::Election, "election"),
     (Recipe::Multi, "multi"),
+    (Recipe::Group, "group"),
 ];
 
 const ERRORS: [(ErrorKind, &str); 8] = [

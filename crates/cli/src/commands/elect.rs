@@ -25,7 +25,8 @@ pub(crate) struct Elect {
     #[arg(required_unless_present = "observe", conflicts_with = "observe")]
     value: Option<String>,
 
-    /// Do not stand: print the leader, now and whenever it changes
+    /// Do not stand: print the leader, now and whenever it changes, until a signal. Of the flags
+    /// below only --outage has an effect
     #[arg(long)]
     observe: bool,
 

@@ -2,6 +2,7 @@
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
+use futures_util::future::join_all;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
 use std::time::Duration;
@@ -24,6 +25,17 @@ async fn the_table_is_not_made_silently_and_its_times_are_looked_at() {
     sql.batch_execute(other).await.expect("works");
     let error = open(&plain).await.expect_err("other times");
     assert!(error.to_string().contains("timestamp with time zone"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_table_can_be_made_by_many_at_once() {
+    let Some(server) = private("shedlock_many", &["fsync=off"]) else { return };
+    for _ in 0..10 {
+        let url = url(&server);
+        let opened = join_all((0..8).map(|_| open(&url))).await;
+        opened.into_iter().for_each(|client| drop(client.expect("it is made by one of them")));
+        server.sql().await.batch_execute("DROP TABLE shedlock").await.expect("works");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ pub use members::Members;
 use crate::changes::Changes;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::Recipe;
 use crate::options::{Options, holding_methods};
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl Group {
     /// Creates a handle of the group of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        let options = Options::default();
+        let options = Options::new(Recipe::Group);
         Group { client: client.clone(), name, options, stale_after: STALE_AFTER }
     }
 

@@ -5,6 +5,7 @@ use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
 use super::schema::{check_server, statement};
+use super::session::Lane;
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::queue::calls::Answer;
@@ -17,13 +18,14 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-/// ShedLock's table in a database, and the connection to it.
+/// ShedLock's table in a database, the connection to it, and its lane for calls.
 #[derive(Clone)]
-pub(super) struct Rows(Arc<Connection>);
+pub(super) struct Rows(Arc<Connection>, Lane);
 
-/// As ShedLock documents it, with more room for names.
-const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock ( \
-    name varchar(255) PRIMARY KEY, \
+/// As ShedLock documents it, with more room for names. One client at a time, as in `tables.sql`:
+/// two that find no table would both create it.
+const CREATE: &str = "SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); \
+    CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 
 const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg_class c \
@@ -33,7 +35,7 @@ const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg
 impl Rows {
     /// Connects, and checks the server and the table.
     pub(super) async fn open(address: Address) -> Result<Self> {
-        let rows = Rows(Arc::new(Connection::new(Arc::new(address))));
+        let rows = Rows(Arc::new(Connection::new(Arc::new(address))), Lane::Foreground);
         let opened = rows.0.session().await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)
@@ -76,7 +78,8 @@ impl Dialect for Rows {
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        self.0.call(taker, Call::alone(sql.to_owned())).await
+        let call = Call { lane: self.1, ..Call::alone(sql.to_owned()) };
+        self.0.call(taker, call).await
     }
 
     fn in_flight(&self) -> &InFlight {
@@ -84,7 +87,8 @@ impl Dialect for Rows {
     }
 
     fn background(&self) -> Self {
-        self.clone() // connections run on a thread of their own
+        // Connections run on a thread of their own.
+        Rows(Arc::clone(&self.0), Lane::Background)
     }
 }
 
