@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// In a database table, do the same in SQL, as the first statement of the critical section and
 /// again with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which
-/// must update one row. (MySQL does not count a row that has this token already: see the guide.)
+/// must update one row. (MySQL does not count a row that has this token already: see its guide.)
 ///
 /// A store without tokens gives the token 0 to every holder, which fences nothing.
 #[derive(Debug, Default)]

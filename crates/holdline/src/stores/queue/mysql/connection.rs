@@ -168,7 +168,7 @@ impl Connections {
         let mut division = Division::new(calls);
         while let Some(batch) = division.next() {
             let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
-            match answered(limit, self.ask(Sent::Batch(&batch))).await {
+            match self.send(limit, Sent::Batch(&batch)).await {
                 Ok(answers) => {
                     for (call, answer) in batch.into_iter().zip(answers) {
                         let _ = call.reply.send(Ok(answer)); // unless its runtime has ended
@@ -185,11 +185,7 @@ impl Connections {
             }
         }
         for call in division.alone() {
-            if call.limit <= clock::now() {
-                let _ = call.reply.send(Err(Fault::Unsent("its time is over".to_owned())));
-                continue; // it would only cost the connection
-            }
-            let answer = answered(call.limit, self.ask(Sent::Alone(&call.statement))).await;
+            let answer = self.send(call.limit, Sent::Alone(&call.statement)).await;
             let _ = call.reply.send(answer.map(|mut answers| answers.pop().unwrap_or_default()));
         }
     }
@@ -207,7 +203,15 @@ impl Connections {
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
-    /// Sends a message over a connection of its own until it is answered.
+    /// Sends a message, unless its time is over: it would only cost the connection.
+    async fn send(&self, limit: Time, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
+        if limit <= clock::now() {
+            return Err(Fault::Unsent("its time is over".to_owned()));
+        }
+        answered(limit, self.ask(sent)).await
+    }
+
+    /// Sends a message over a connection that nothing else uses until it is answered.
     async fn ask(&self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
@@ -256,7 +260,7 @@ impl Connections {
     }
 }
 
-/// What a message has.
+/// A message: one statement, or a batch.
 #[derive(Clone, Copy)]
 enum Sent<'a> {
     Alone(&'a Statement),

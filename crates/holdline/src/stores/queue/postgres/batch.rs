@@ -13,6 +13,7 @@
 //! their commits are not waited for.
 
 use super::encode;
+use super::errors::LOCKED;
 use super::session::{self, Lane, Session};
 use crate::clock;
 use crate::names::Name;
@@ -60,9 +61,6 @@ const UNBATCHED: usize = 2;
 const MAX_CALLS: usize = 32;
 /// The first statement of a batch: how many milliseconds it waits for a locked row. See `line.sql`.
 const SHORT_WAIT: &str = "SELECT set_config('holdline.lock_timeout', '100', true)";
-
-/// The error when another transaction has locked a row for too long.
-const LOCKED: [&str; 1] = ["55P03"];
 
 impl Call {
     /// A call that is sent by itself.

@@ -23,6 +23,9 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
+/// The error when another transaction has locked the row.
+pub(super) const LOCKED: [&str; 1] = ["55P03"];
+
 /// The client's message when the server asks for a password and there is none.
 const NO_PASSWORD: &str = "password missing";
 

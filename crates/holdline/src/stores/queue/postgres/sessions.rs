@@ -6,6 +6,7 @@ use super::address::{Address, Scheme};
 use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
+use super::errors::LOCKED;
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
@@ -222,7 +223,7 @@ impl Sessions {
                 Ok(messages) => messages,
                 Err(fault) => {
                     claim.may_hold = !matches!(fault, Fault::Refused(_));
-                    let taken = fault.is(&[SqlState::LOCK_NOT_AVAILABLE.code()]);
+                    let taken = fault.is(&LOCKED);
                     return if taken { Ok(None) } else { Err(fault) };
                 }
             };
