@@ -26,6 +26,10 @@ pub struct TlsOptions {
 
 impl TlsOptions {
     /// Sets an option of a URL. Returns false if it is not about TLS.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the URL, as the rest of a sentence.
     pub fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let (slot, from) = match option.split_once('_') {
             Some(("ca", from)) => (&mut self.ca, from),
@@ -44,6 +48,10 @@ impl TlsOptions {
     }
 
     /// Refuses options that contradict each other, and any in a URL without TLS.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the URL, as the rest of a sentence.
     pub fn check(&self, tls: bool) -> Result<(), &'static str> {
         if self.cert.is_some() != self.key.is_some() {
             return Err("needs a certificate (cert_file) and its key (key_file) together");
@@ -56,6 +64,10 @@ impl TlsOptions {
 }
 
 /// Whether a URL with this value of the option `tls` requests TLS; its scheme may do so already.
+///
+/// # Errors
+///
+/// What is wrong with the URL, as the rest of a sentence.
 pub fn wanted(by_scheme: bool, value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),

@@ -21,6 +21,10 @@ impl fmt::Debug for Secret {
 }
 
 /// The host, without the brackets of an IPv6 address, and the port, if given.
+///
+/// # Errors
+///
+/// What is wrong with the URL, as the rest of a sentence.
 pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let (host, after) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, after)) => (host, after),
@@ -41,6 +45,10 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
 }
 
 /// `host:port`, with this port if none is given.
+///
+/// # Errors
+///
+/// As [`host_and_port`].
 pub fn host(text: &str, default_port: u16) -> Result<String, &'static str> {
     let (name, port) = host_and_port(text)?;
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '%' | '[' | ']');
@@ -56,6 +64,10 @@ pub fn join(host: &str, port: u16) -> String {
 }
 
 /// Decodes percent-encoding.
+///
+/// # Errors
+///
+/// As [`host_and_port`].
 pub fn decode(text: &str) -> Result<String, &'static str> {
     let wrong = "has a % that is not followed by two hexadecimal digits";
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
@@ -98,6 +110,10 @@ pub fn secret_file(option: &str, path: &str) -> Result<Secret> {
 }
 
 /// Reads a password or key from the environment variable that this option names.
+///
+/// # Errors
+///
+/// As [`host_and_port`], if the variable is not set.
 pub fn secret_env(option: &str, variable: &str) -> Result<Secret, String> {
     std::env::var(variable).map(Secret).map_err(|_| {
         format!("names the environment variable {variable} by {option}, which is not set")

@@ -20,7 +20,7 @@ group! { "storm":
 const TASKS: usize = 64;
 const NAMES: usize = 16;
 const WAIT_LEASE: Duration = Duration::from_millis(1);
-const TIME: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_millis(500);
 
 async fn acquisitions_that_give_up_leave_nothing(ctx: Ctx) {
     storm(ctx, None, |lock| async move {

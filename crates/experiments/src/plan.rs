@@ -61,7 +61,7 @@ const GRID: Grid = Grid {
 /// The plans that have a name.
 pub const PRESETS: &[Preset] = &[
     Preset {
-        name: "founding",
+        name: "polling",
         about: "polling on Redis beside listening on Redis and etcd",
         minutes: 8,
         grids: &[
@@ -282,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn the_founding_experiment_ends_within_ten_minutes() {
-        let plan = Preset::named("founding").unwrap().plan();
+    fn the_polling_experiment_ends_within_ten_minutes() {
+        let plan = Preset::named("polling").unwrap().plan();
         let rounds = plan.cells.len() * plan.rounds;
         assert_eq!(plan.cells.len(), 24);
         assert!(plan.time * u32::try_from(rounds).unwrap() < Duration::from_secs(500));

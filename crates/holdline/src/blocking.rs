@@ -1,8 +1,9 @@
 //! The blocking API: the same locks without async, for threads, scripts and tests.
 //!
 //! Every call drives the async method to completion on the calling thread, with a runtime that this
-//! module owns. The async method's documentation applies, except for cancellation. Inside an async
-//! task use the async API: blocking there panics, because it would stop the executor.
+//! module owns. The async method's documentation applies, its errors included, except for
+//! cancellation. Inside an async task use the async API: blocking there panics, because it would
+//! stop the executor.
 //!
 //! ```
 //! use holdline::blocking;

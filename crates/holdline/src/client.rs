@@ -257,7 +257,11 @@ impl Client {
     }
 
     /// Returns the names of the locks in use (held or waited for) that begin with `prefix`; `""`
-    /// for all. Errors as [`inspect`](Client::inspect).
+    /// for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Client::inspect).
     ///
     /// # Cancel safety
     ///

@@ -143,10 +143,12 @@ impl Guard {
     /// returns an error of kind [`Lost`](ErrorKind::Lost), even if the process was paused
     /// meanwhile. Under [`OnLoss::Continue`] the work goes on.
     ///
-    /// The error does not mean that the work did nothing. It means that others may have held the
-    /// lock before the work ended, so its effects must be checked or rolled back. It carries the
-    /// cause, as [`loss`](Guard::loss) does; the store is asked for it only after `work` has been
-    /// dropped.
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost). It does not mean that the work did nothing. It means that others
+    /// may have held the lock before the work ended, so its effects must be checked or rolled back.
+    /// It carries the cause, as [`loss`](Guard::loss) does; the store is asked for it only after
+    /// `work` has been dropped.
     ///
     /// # Cancel safety
     ///

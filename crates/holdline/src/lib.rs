@@ -108,6 +108,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod availability;
+#[allow(clippy::missing_errors_doc, reason = "those of the async methods")]
 pub mod blocking;
 mod changes;
 mod client;

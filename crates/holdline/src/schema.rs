@@ -107,6 +107,6 @@ fn none(kind: &str) -> Error {
         return Error::new(ErrorKind::Unsupported, message);
     }
     let known = KINDS.join(", ");
-    let message = format!("only databases have a schema: {known}");
+    let message = format!("only databases have a schema, and need sweeping: {known}");
     Error::new(ErrorKind::Invalid, message)
 }

@@ -100,7 +100,9 @@ pub struct Place<D> {
     pub data: D,
 }
 
-/// The storage of a line's places. Each method is one look-up or one write.
+/// The storage of a line's places. Each method is one look-up or one write, and may fail as the
+/// storage does.
+#[allow(clippy::missing_errors_doc, reason = "the same for all methods")]
 pub trait Places {
     /// The store's data for a place.
     type Data;
@@ -166,6 +168,11 @@ pub struct Line<'a, P: Places, W: FnMut(&Place<P::Data>)> {
 
 impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     /// Takes, keeps or renews a place, and returns its standing. Idempotent in the ticket's id.
+    ///
+    /// # Errors
+    ///
+    /// The outer error is that of the places: the changes so far must be undone. The inner one
+    /// refuses the ticket, and no place was taken.
     pub fn enter(
         &mut self,
         ticket: &Ticket,
@@ -192,6 +199,10 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     }
 
     /// Gives a place up. Returns whether there was one; a missing place is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Line::enter).
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
@@ -202,6 +213,10 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     /// Removes a place by force. Returns a token that is higher than any token of that place, and
     /// no higher than that of any place behind it: the next place's, or a new one if it was the
     /// last. `None` if there is no such place.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Line::enter).
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(None) };
@@ -215,11 +230,19 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     }
 
     /// Removes all expired places.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Line::enter).
     pub fn expire(&mut self) -> Result<(), P::Error> {
         self.lapse(None)
     }
 
     /// Removes one place that is known to exist, and admits those that now fit.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Line::enter).
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.remove(place)?;
         self.advance(None)

@@ -248,6 +248,10 @@ impl Client {
     /// Sets a watch on a node, which need not exist, and all nodes below it. Servers before 3.6 do
     /// not support this request. A server keeps notifying until the connection ends.
     ///
+    /// # Errors
+    ///
+    /// The server's, or that the connection has ended.
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the watch may have been set.

@@ -9,6 +9,8 @@
 //! [`resource`] stands for the data that locks guard: a small server that checks fencing tokens and
 //! records the requests that it accepted.
 
+#![allow(clippy::missing_errors_doc, reason = "errors of files, which say themselves what failed")]
+
 mod event;
 mod expect;
 mod history;

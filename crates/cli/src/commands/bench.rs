@@ -44,7 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdline bench --quick                           no server, some seconds
   holdline bench redis etcd --clients 10,100       starts both, compares listening and polling
-  holdline bench --preset founding --html a.html   polling or listening? 8 minutes, a report
+  holdline bench --preset polling --html a.html    polling or listening? 8 minutes, a report
   holdline bench redis://cache:6379 --mode listen,poll-string --delay 0,5ms --csv a.csv
   holdline bench redis etcd zookeeper --scenario crash --lease 5s
 ";

@@ -26,8 +26,10 @@ pub(crate) struct Elect {
     value: Option<String>,
 
     /// Do not stand: print the leader, now and whenever it changes, until a signal. Of the flags
-    /// below only --outage has an effect
-    #[arg(long)]
+    /// for waiting and holding only --outage applies
+    #[arg(long,
+          conflicts_with_all = ["wait", "no_wait", "unfair", "poll", "busy_code", "LeaseArgs",
+                               "on_loss", "grace"])]
     observe: bool,
 
     #[command(flatten)]

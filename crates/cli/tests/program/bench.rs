@@ -173,7 +173,7 @@ fn what_a_store_does_not_have_is_refused() {
         &["bench", "--mode", "spin"][..],
         &["bench", "--mode", "poll:fixed=0ms"],
         &["bench", "--scenario", "semaphore=0"],
-        &["bench", "--preset", "founding", "--clients", "3"],
+        &["bench", "--preset", "polling", "--clients", "3"],
         &["bench", "--preset", "unheard-of"],
         &["bench", "--quick", "--rounds", "3"],
     ] {

@@ -187,6 +187,11 @@ fn bad_flags_are_64() {
         &["break", "x", "12345", "--reason", "r"],
         &["break", "x", "abcdef"],
         &["elect", "x"],
+        &["elect", "x", "--observe", "-w", "1s"],
+        &["elect", "x", "--observe", "-n"],
+        &["elect", "x", "--observe", "--lease", "1s"],
+        &["elect", "x", "--observe", "--label", "l"],
+        &["elect", "x", "--observe", "--grace", "1s"],
         &["frobnicate"],
     ] {
         let run = place.run(args);

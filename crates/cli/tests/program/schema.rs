@@ -77,5 +77,5 @@ fn only_databases_have_a_schema() {
     assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
     let run = place.run(["sweep"]);
     assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
-    assert!(run.err.contains("only databases have a schema"), "{run:?}");
+    assert!(run.err.contains("only databases have a schema, and need sweeping"), "{run:?}");
 }

@@ -76,7 +76,12 @@ impl Election {
 
     option_methods!();
 
-    /// Campaigns, and waits until elected. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    /// Campaigns, and waits until elected.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; otherwise as
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
@@ -88,6 +93,10 @@ impl Election {
     /// Campaigns without waiting or taking a place in the line. `None` if another candidate leads
     /// or waits.
     ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Election::campaign).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the candidacy in the background.
@@ -96,6 +105,10 @@ impl Election {
     }
 
     /// Campaigns for up to `time`. `None` if not elected by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Election::campaign).
     ///
     /// # Cancel safety
     ///
@@ -109,6 +122,10 @@ impl Election {
     }
 
     /// Returns the current leader, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::inspect`].
     ///
     /// # Cancel safety
     ///
@@ -160,6 +177,10 @@ impl Leader {
     }
 
     /// Resigns, as [`Guard::unlock`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::unlock`].
     ///
     /// # Cancel safety
     ///

@@ -53,8 +53,12 @@ impl Multi {
 
     option_methods!();
 
-    /// Acquires all locks, waiting as long as it takes. Errors as
-    /// [`Mutex::lock`](crate::Mutex::lock); after an error none is held.
+    /// Acquires all locks, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if one was lost during
+    /// the wait for another. After an error none is held.
     ///
     /// # Cancel safety
     ///
@@ -65,6 +69,10 @@ impl Multi {
 
     /// Acquires all locks if none requires waiting. `None` otherwise, and then none is held.
     ///
+    /// # Errors
+    ///
+    /// As [`lock`](Multi::lock).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the locks acquired so far, in the background.
@@ -74,6 +82,10 @@ impl Multi {
 
     /// Acquires all locks, waiting up to `time` in total. `None` if that was too short, and then
     /// none is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Multi::lock).
     ///
     /// # Cancel safety
     ///
@@ -140,6 +152,10 @@ impl MultiGuard {
 
     /// Runs `work` under all the locks, as [`Guard::protect`] does under one.
     ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost), as [`Guard::protect`].
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`; the locks stay held.
@@ -155,6 +171,10 @@ impl MultiGuard {
 
     /// Runs fallible `work` under all the locks, as [`Guard::try_protect`] does under one.
     ///
+    /// # Errors
+    ///
+    /// As [`Guard::try_protect`].
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`; the locks stay held.
@@ -165,7 +185,11 @@ impl MultiGuard {
         self.protect(work).await?
     }
 
-    /// Releases all locks, last first. Tries all of them, and returns the first error.
+    /// Releases all locks, last first. Tries all of them.
+    ///
+    /// # Errors
+    ///
+    /// The first one, as [`Guard::unlock`].
     ///
     /// # Cancel safety
     ///

@@ -62,8 +62,15 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// An error means that several requests to the store failed in a row, or that the name or an
-    /// option is invalid; never that the lock is held.
+    /// Never that the lock is held, but:
+    ///
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the store has never answered, or not for
+    ///   as long as the client [waits out an outage](Client::outage);
+    /// - [`Invalid`](crate::ErrorKind::Invalid) if the name or an option is;
+    /// - [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another capacity;
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if the store lacks what an option needs;
+    /// - [`Denied`](crate::ErrorKind::Denied) if the store denies access;
+    /// - [`Corrupt`](crate::ErrorKind::Corrupt) if the store has unreadable data under the name.
     ///
     /// # Cancel safety
     ///
@@ -75,6 +82,10 @@ impl Mutex {
     /// Acquires the lock if it is free and has no waiters. `None` otherwise, and then nothing is
     /// written.
     ///
+    /// # Errors
+    ///
+    /// As [`lock`](Mutex::lock).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the lock in the background, if it was acquired.
@@ -83,6 +94,10 @@ impl Mutex {
     }
 
     /// Acquires the lock, waiting up to `time`. `None` if it was not acquired.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Mutex::lock).
     ///
     /// # Cancel safety
     ///

@@ -97,9 +97,12 @@ impl ReentrantMutex {
 
     option_methods!();
 
-    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it. Errors as
-    /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and
-    /// has lost it.
+    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if `owner` held it and has lost it; otherwise as
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
@@ -110,6 +113,10 @@ impl ReentrantMutex {
 
     /// Acquires the lock if that requires no waiting. `None` otherwise.
     ///
+    /// # Errors
+    ///
+    /// As [`lock`](ReentrantMutex::lock).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the lock in the background, if it was acquired.
@@ -118,6 +125,10 @@ impl ReentrantMutex {
     }
 
     /// Acquires the lock, waiting up to `time`. `None` if it was not acquired.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](ReentrantMutex::lock).
     ///
     /// # Cancel safety
     ///
@@ -164,6 +175,10 @@ impl ReentrantMutex {
 impl ReentrantGuard {
     /// Drops this guard, and releases the lock if it was its owner's last, as [`Guard::unlock`]
     /// does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::unlock`].
     ///
     /// # Cancel safety
     ///

@@ -51,8 +51,12 @@ impl RwLock {
 
     option_methods!();
 
-    /// Acquires the read lock, waiting as long as it takes. Errors as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// Acquires the read lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the store has no read-write locks;
+    /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
@@ -63,6 +67,10 @@ impl RwLock {
 
     /// Acquires the read lock if that requires no waiting. `None` otherwise.
     ///
+    /// # Errors
+    ///
+    /// As [`read`](RwLock::read).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the lock in the background, if it was acquired.
@@ -72,6 +80,10 @@ impl RwLock {
 
     /// Acquires the read lock, waiting up to `time`. `None` if it was not acquired.
     ///
+    /// # Errors
+    ///
+    /// As [`read`](RwLock::read).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in the line, in the background.
@@ -79,8 +91,11 @@ impl RwLock {
         self.take(1, Wait::Within(time)).await
     }
 
-    /// Acquires the write lock, waiting as long as it takes. Errors as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// Acquires the write lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](RwLock::read).
     ///
     /// # Cancel safety
     ///
@@ -91,6 +106,10 @@ impl RwLock {
 
     /// Acquires the write lock if that requires no waiting. `None` otherwise.
     ///
+    /// # Errors
+    ///
+    /// As [`read`](RwLock::read).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the lock in the background, if it was acquired.
@@ -99,6 +118,10 @@ impl RwLock {
     }
 
     /// Acquires the write lock, waiting up to `time`. `None` if it was not acquired.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](RwLock::read).
     ///
     /// # Cancel safety
     ///
@@ -134,6 +157,10 @@ impl WriteGuard {
     }
 
     /// Releases the lock, as [`Guard::unlock`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::unlock`].
     ///
     /// # Cancel safety
     ///

@@ -62,6 +62,10 @@ impl Semaphore {
 
     /// Acquires `n` permits if they are free and there are no waiters. `None` otherwise.
     ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Semaphore::acquire).
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future releases the permits in the background, if they were acquired.
@@ -70,6 +74,10 @@ impl Semaphore {
     }
 
     /// Acquires `n` permits, waiting up to `time`. `None` if they were not acquired.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Semaphore::acquire).
     ///
     /// # Cancel safety
     ///

@@ -2,6 +2,7 @@
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private, url_at};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::{Link, Way, soon, until};
@@ -83,6 +84,28 @@ async fn renewals_go_on_while_calls_are_not_polled() {
         drop(kept);
         guard.unlock().await.expect("held");
     }
+}
+
+/// A reply of half a megabyte, which the connection cannot hold back for its reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_on_while_a_long_list_is_not_read() {
+    let Some(server) = private("unread_list", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let many = (0..1024).map(|x| {
+        let mutex = Mutex::new(&client, format!("{x:0>500}")).lease(Duration::from_secs(60));
+        async move { mutex.lock().await }
+    });
+    let many: Vec<_> =
+        stream::iter(many).buffer_unordered(64).try_collect().await.expect("they are free");
+    let lease = Duration::from_secs(4);
+    let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("free");
+    let mut list = Box::pin(client.list(""));
+    let pending = poll_fn(|context| Poll::Ready(list.as_mut().poll(context).is_pending()));
+    assert!(pending.await, "it was answered at once");
+    std::thread::sleep(lease + lease / 4);
+    assert!(guard.is_valid(), "it was not renewed while the list was not read");
+    assert_eq!(list.await.expect("works").len(), many.len() + 1);
+    guard.unlock().await.expect("held");
 }
 
 /// The reply to an entry is lost, the ticket leaves over another connection, and nothing is left.

@@ -169,6 +169,10 @@ impl Member {
     /// Returns the members that this one currently sees. Queries the store if the last snapshot is
     /// older than a quarter of [`stale_after`](Group::stale_after).
     ///
+    /// # Errors
+    ///
+    /// That of the last query, if no snapshot is valid any more.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
@@ -220,8 +224,11 @@ impl Member {
         self.guard.loss().await
     }
 
-    /// Leaves the group. The other members own its keys as soon as they look again. Errors as
-    /// [`Guard::unlock`].
+    /// Leaves the group. The other members own its keys as soon as they look again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::unlock`].
     ///
     /// # Cancel safety
     ///
@@ -385,6 +392,10 @@ impl Ownership<'_> {
     /// Runs `work` as the owner of the key. If the key is lost before the work is done, stops it
     /// and returns an error of kind [`Lost`](ErrorKind::Lost), as [`Guard::protect`] does. Under
     /// [`OnLoss::Continue`] the work goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost), as [`Guard::protect`].
     ///
     /// # Cancel safety
     ///

@@ -140,6 +140,10 @@ impl Group {
     /// Queries the store for the members, for a process that is not one itself, such as a load
     /// balancer or a client.
     ///
+    /// # Errors
+    ///
+    /// As [`Client::inspect`].
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.

@@ -35,6 +35,8 @@ pub(super) struct Call {
     /// Whether its commit is waited for.
     pub(super) durable: bool,
     pub(super) lane: Lane,
+    /// Whether its reply may be long. Then it is sent by itself.
+    pub(super) long: bool,
 }
 
 /// The queue of a lane's calls, to be sent in batches.
@@ -65,7 +67,7 @@ const SHORT_WAIT: &str = "SELECT set_config('holdline.lock_timeout', '100', true
 impl Call {
     /// A call that is sent by itself.
     pub(super) fn alone(sql: String) -> Self {
-        Call { sql, line: None, durable: true, lane: Lane::Foreground }
+        Call { sql, line: None, durable: true, lane: Lane::Foreground, long: false }
     }
 }
 
@@ -129,6 +131,9 @@ impl Session {
     ///
     /// If the future is dropped, the call is carried out or not.
     pub(super) async fn call(self: &Arc<Self>, call: &Call) -> Result<Answer, Fault> {
+        if call.long {
+            return self.send_long(&call.sql).await;
+        }
         if call.line.is_none() {
             return self.send(&call.sql).await;
         }
@@ -141,6 +146,16 @@ impl Session {
 
     async fn send(&self, sql: &str) -> Result<Answer, Fault> {
         Ok(encode::answer(self.client.simple_query(sql).await?))
+    }
+
+    /// Sends a call whose reply may be long, and reads the reply in the background: the connection
+    /// passes replies on in order, so one that is not read would hold up all later ones, and the
+    /// caller may not be polled.
+    async fn send_long(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
+        let (session, sql) = (Arc::clone(self), sql.to_owned());
+        let runtime = session::runtime().map_err(Fault::from)?;
+        let reading = runtime.spawn(async move { session.send(&sql).await });
+        reading.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
     }
 
     async fn send_batch(self: Arc<Self>, batch: Vec<Queued>, lane: Lane) {
@@ -201,7 +216,7 @@ mod tests {
             sql: line.to_owned(),
             line: Some(Name::new(line).expect("a name")),
             durable,
-            lane: Lane::Foreground,
+            ..Call::alone(String::new())
         };
         for _ in 0..UNBATCHED {
             assert!(batcher.queue(&call("first", true)).is_none(), "it is sent at once");

@@ -51,22 +51,36 @@ impl Table {
         Ok(Table(Arc::new(Shared { connection, listener }), Lane::Foreground))
     }
 
-    /// Calls a function on one line or on all; every function may be repeated. `taker` is the
-    /// ticket that may take a place by it.
+    /// Calls a function on one line; every function may be repeated. `taker` is the ticket that may
+    /// take a place by it.
     async fn call(
         &self,
-        line: Option<&Name>,
+        line: &Name,
         taker: Option<TicketId>,
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer> {
-        let Connection { address, .. } = &self.0.connection;
-        let sql = encode::call(&statement(&address.schema, function), params)?;
         let durable = function != LEAVE;
-        let call = Call { sql, line: line.cloned(), durable, lane: self.1 };
+        let call = Call { line: Some(line.clone()), durable, ..self.statement(function, params)? };
+        self.answer(taker, call, &lock(line)).await
+    }
+
+    /// Calls a function whose reply may be long.
+    async fn read(&self, what: &str, function: &str, param: &str) -> Result<Answer> {
+        let call = Call { long: true, ..self.statement(function, &[Param::Text(param)])? };
+        self.answer(None, call, what).await
+    }
+
+    fn statement(&self, function: &str, params: &[Param<'_>]) -> Result<Call> {
+        let schema = &self.0.connection.address.schema;
+        let sql = encode::call(&statement(schema, function), params)?;
+        Ok(Call { lane: self.1, ..Call::alone(sql) })
+    }
+
+    async fn answer(&self, taker: Option<TicketId>, call: Call, what: &str) -> Result<Answer> {
+        let Connection { address, .. } = &self.0.connection;
         let answer = self.0.connection.call(taker, call).await;
-        let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
-        answer.map_err(|fault| fault.explain(address, &what))
+        answer.map_err(|fault| fault.explain(address, what))
     }
 
     /// The value of the only row of a result.
@@ -80,6 +94,11 @@ impl Table {
             .and_then(|row| read(row, 0))
             .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
+}
+
+/// A line, for messages.
+fn lock(line: &Name) -> String {
+    format!("lock \"{line}\"")
 }
 
 impl AsyncStore for Table {
@@ -114,7 +133,7 @@ impl AsyncStore for Table {
             Param::Text(listener.map_or("", Listener::channel)),
             Param::Text(note),
         ];
-        let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
+        let answer = self.call(line, taker, "SELECT \"holdline\".enter", &params).await?;
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
             .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
@@ -129,7 +148,7 @@ impl AsyncStore for Table {
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
-        let answer = self.call(Some(line), None, LEAVE, &params).await?;
+        let answer = self.call(line, None, LEAVE, &params).await?;
         if barred {
             in_flight.forget(id);
         }
@@ -148,19 +167,19 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
-        let answer = self.call(Some(line), None, look, &params).await?;
+        let look = "SELECT * FROM \"holdline\".look";
+        let answer = self.read(&lock(line), look, line.as_str()).await?;
         snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let list = "SELECT * FROM \"holdline\".list";
-        Ok(self.call(None, None, list, &[Param::Text(prefix)]).await?.names())
+        Ok(self.read("the list of locks", list, prefix).await?.names())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
-        let answer = self.call(Some(line), None, "SELECT \"holdline\".evict", &params).await?;
+        let answer = self.call(line, None, "SELECT \"holdline\".evict", &params).await?;
         // NULL means no token; it is not malformed.
         let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
         if token.is_none() && answer.repeated {
