@@ -132,8 +132,8 @@ impl Common {
     }
 
     fn step(&self, step: &Step) {
-        if let Work::Beside(lanes, others) = step.work {
-            return self.beside(lanes, others);
+        if let Work::Beside(first, lanes, others) = step.work {
+            return self.beside(first, lanes, others);
         }
         // In CI nobody watches, and the table names the failed tests by their output.
         if self.in_ci {
@@ -145,23 +145,32 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs lanes of steps, in parallel if each has a processor, and the other steps beside
-    /// them, on processors that no test uses. The output of a step is shown when it has ended.
-    fn beside(&self, lanes: &[&[Step]], others: &[Step]) {
+    /// Runs the first steps, then lanes of steps, in parallel if each has a processor; and beside
+    /// them the other steps, on processors that no test uses. The output of a step is shown when it
+    /// has ended.
+    fn beside(&self, first: &[Step], lanes: &[&[Step]], others: &[Step]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let parallel = cores >= lanes.len();
         let one_after_another = [&lanes.concat()[..]];
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 lower_priority();
-                for step in others {
-                    self.logged(step);
-                }
+                self.logged_each(others);
             });
+            self.logged_each(first);
             for lane in if parallel { lanes } else { &one_after_another } {
-                scope.spawn(|| lane.iter().for_each(|step| self.logged(step)));
+                scope.spawn(|| self.logged_each(lane));
             }
         });
+    }
+
+    fn logged_each(&self, steps: &[Step]) {
+        for step in steps {
+            if !self.in_ci {
+                println!("... {} begins", step.name);
+            }
+            self.logged(step);
+        }
     }
 
     fn logged(&self, step: &Step) {
@@ -258,11 +267,16 @@ impl Run<'_> {
     }
 }
 
-/// Gives this thread the lowest priority, and the processes that it starts. Elsewhere than on Linux
-/// this would be the priority of the whole program.
+/// Gives this thread the lowest priority, and the processes that it starts: they run only while a
+/// processor is idle. Without it they only disturb more. Elsewhere than on Linux this would be the
+/// priority of the whole program.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(None, 19); // else it only runs sooner
+    {
+        let thread = rustix::thread::gettid().to_string();
+        let _ = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).output();
+        let _ = rustix::process::setpriority_process(None, 19);
+    }
 }
 
 fn out_of_time() -> String {

@@ -45,10 +45,8 @@ const CRATES: Step = step("crates can be packed", Own(crate::package::crates_ste
 const PACKAGING: Step = step("files of packages", Own(crate::package::lint_step));
 const PACKAGES: Step = step("packages", Own(crate::package::trial_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
-const SIMULATION: Step = step(
-    "simulation",
-    Cargo(&["run", "--release", "--package", "holdline-sim", "--", "--seeds", "300"], &[]),
-);
+const SIMULATION: Step =
+    step("simulation", Cargo(&["run", "--package", "holdline-sim", "--", "--seeds", "300"], &[]));
 
 /// Everything that must pass, cheap and informative steps first. A store whose tests need a real
 /// server adds its topology here and to its part.
@@ -78,31 +76,18 @@ pub(super) const WHOLE: Plan = Plan {
         CLIPPY,
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
-        step("conformance", Tests(&["--test", "conformance"])),
-        step("fault runs", Tests(&["--test", "faults"])),
-        step("tests, and the rest beside them", Beside(LANES, BESIDE_TESTS)),
+        step("tests, and the rest beside them", Beside(LONG_TESTS, LANES, BESIDE_TESTS)),
     ],
 };
 
-/// With the marks of features, which are a nightly feature of rustdoc. In a folder of its own,
-/// because some crates are built differently where nightly features are allowed.
-const DOCS_RS: &[&str] = &[
-    "doc",
-    "--no-deps",
-    "--all-features",
-    "--target-dir=target/docs-rs",
-    "--package=holdline",
-    "--package=holdline-base",
-    "--package=holdline-etcd-client",
-    "--package=holdline-redis-client",
-    "--package=holdline-zookeeper-client",
+/// The tests that keep all processors busy.
+const LONG_TESTS: &[Step] = &[
+    step("conformance", Tests(&["--test", "conformance"])),
+    step("fault runs", Tests(&["--test", "faults"])),
 ];
 
-const NIGHTLY_DOCS: &[(&str, &str)] =
-    &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
-
 /// The tests that wait most of the time, in lanes that take about as long, and run in parallel if
-/// there are enough processors. Conformance and fault runs need all processors, and run before.
+/// there are enough processors.
 const LANES: &[&[Step]] = &[
     &[
         step("zookeeper", Tests(&["--test", "zookeeper"])),
@@ -115,21 +100,14 @@ const LANES: &[&[Step]] = &[
     &[step("postgres", Tests(&["--test", "postgres"])), step("other tests", OtherTests)],
 ];
 
-/// What needs no servers: mostly compilation, in the time that tests spend waiting. The first ones
-/// use other folders than the tests, whose builds would wait for them.
+/// What needs no servers: mostly compilation, while no test needs the processors. The first ones use
+/// other folders than the tests, whose builds would wait for them.
 const BESIDE_TESTS: &[Step] = &[
     DENY,
     PACKAGES,
     SIMULATION,
-    step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
     step("each store alone", Own(steps::each_store_alone)),
-    step(
-        "documentation",
-        Cargo(
-            &["doc", "--workspace", "--no-deps", "--all-features"],
-            &[("RUSTDOCFLAGS", "-D warnings")],
-        ),
-    ),
+    step("documentation", Own(steps::documentation)),
     PURITY,
     CRATES,
     PACKAGING,
@@ -137,7 +115,7 @@ const BESIDE_TESTS: &[Step] = &[
 
 /// Whether a step of the whole names a test binary.
 pub(super) fn has_a_step(test: &str) -> bool {
-    let steps = WHOLE.steps.iter().chain(LANES.iter().copied().flatten());
+    let steps = LONG_TESTS.iter().chain(LANES.iter().copied().flatten());
     steps.into_iter().any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
 }
 
@@ -415,7 +393,7 @@ mod tests {
     #[test]
     fn every_named_test_is_there() {
         let found = crate::workspace::test_targets().unwrap();
-        let lanes = LANES.iter().copied().flatten();
+        let lanes = LANES.iter().copied().flatten().chain(LONG_TESTS);
         for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps).chain(lanes) {
             let Tests(args) = step.work else { continue };
             for pair in args.windows(2).filter(|pair| pair[0] == "--test") {

@@ -36,9 +36,9 @@ pub(super) enum Work {
     OtherTests,
     /// A part of this program.
     Own(fn(&Run<'_>) -> Outcome<Verdict>),
-    /// Lanes of steps, which run in parallel, the steps of a lane one after another; and beside
-    /// them steps of low priority.
-    Beside(&'static [&'static [Step]], &'static [Step]),
+    /// Steps that run one after another; then lanes of steps, which run in parallel, the steps of a
+    /// lane one after another; and beside all of these, steps of the lowest priority.
+    Beside(&'static [Step], &'static [&'static [Step]], &'static [Step]),
 }
 
 /// Runs one step.
@@ -72,6 +72,16 @@ fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
     let verdict = run.cargo(&args, &[]);
     let documentation = run.cargo(&[TESTS, &["--doc"]].concat(), &[]);
     Ok(if verdict == Verdict::Passed { documentation } else { verdict })
+}
+
+/// Builds the documentation as docs.rs does, with the marks of features, which are a nightly feature
+/// of rustdoc.
+pub(super) fn documentation(run: &Run<'_>) -> Outcome<Verdict> {
+    // Only rustdoc may use nightly features: some crates would be built differently.
+    let rustdoc = workspace::root().join("xtask/src/test/rustdoc-nightly.sh");
+    let rustdoc = rustdoc.to_str().ok_or("the workspace is in a folder whose name is not UTF-8")?;
+    let variables = [("RUSTDOC", rustdoc), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
+    Ok(run.cargo(&["doc", "--workspace", "--no-deps", "--all-features"], &variables))
 }
 
 pub(super) fn tidy_step(_run: &Run<'_>) -> Outcome<Verdict> {
