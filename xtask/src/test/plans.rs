@@ -100,8 +100,8 @@ const LANES: &[&[Step]] = &[
     &[step("postgres", Tests(&["--test", "postgres"])), step("other tests", OtherTests)],
 ];
 
-/// What needs no servers: mostly compilation, while no test needs the processors. The first ones use
-/// other folders than the tests, whose builds would wait for them.
+/// What needs no servers: mostly compilation, while no test needs the processors. The first ones
+/// use other folders than the tests, whose builds would wait for them.
 const BESIDE_TESTS: &[Step] = &[
     DENY,
     PACKAGES,

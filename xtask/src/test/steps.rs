@@ -74,8 +74,8 @@ fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
     Ok(if verdict == Verdict::Passed { documentation } else { verdict })
 }
 
-/// Builds the documentation as docs.rs does, with the marks of features, which are a nightly feature
-/// of rustdoc.
+/// Builds the documentation as docs.rs does, with the marks of features, which are a nightly
+/// feature of rustdoc.
 pub(super) fn documentation(run: &Run<'_>) -> Outcome<Verdict> {
     // Only rustdoc may use nightly features: some crates would be built differently.
     let rustdoc = workspace::root().join("xtask/src/test/rustdoc-nightly.sh");
