@@ -3,14 +3,18 @@
 use super::kit::{How, Recipe, Terms, eventually, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::clock;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use holdline::ErrorKind;
 use holdline::{Election, Mutex, RwLock};
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 group! { "leases":
     renewal_survives_a_blocked_program,
+    renewal_survives_an_unread_list,
     a_lock_outlives_the_runtime_it_was_taken_on,
     many_locks_are_renewed,
     one_failed_renewal_is_no_loss,
@@ -55,6 +59,26 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
         clock::pause(Duration::from_millis(20)).await;
     }
     assert!(blocked.join().is_ok(), "the lock was lost while the program was busy");
+}
+
+/// The lock is kept while the future of a long list is not polled.
+async fn renewal_survives_an_unread_list(ctx: Ctx) {
+    const NAMES: usize = 256;
+    let (client, lease) = (ctx.client().await, ctx.longer(20));
+    let name = |number: usize| ctx.name(&format!("{number:0>150}"));
+    let locks = (0..NAMES).map(|number| Mutex::new(&client, name(number)).lease(lease));
+    let taken = stream::iter(locks.map(|lock| async move { lock.lock().await }));
+    let many: Vec<_> = taken.buffer_unordered(32).try_collect().await.expect("they are free");
+    let terms = Terms::kept(ctx.lease);
+    let held = Recipe::Mutex.lock_for(&client, &ctx.name("x"), terms).await;
+    let prefix = ctx.name("");
+    let mut list = Box::pin(client.list(&prefix));
+    let _ = poll_fn(|context| Poll::Ready(list.as_mut().poll(context))).await;
+    clock::pause(terms.lease * 3 / 2).await;
+    assert!(held.guard().is_valid(), "it was lost while the list was not read");
+    drop(list);
+    held.unlock().await.expect("it was held to the end");
+    drop(many);
 }
 
 /// A client opened on a runtime that has ended works on another one, and so do its locks.

@@ -66,6 +66,11 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
         sql: &str,
     ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 
+    /// Runs a statement that changes nothing, and whose reply may be long.
+    fn read(&self, sql: &str) -> impl Future<Output = Result<Answer, Fault>> + Send {
+        self.call(None, sql)
+    }
+
     /// The tickets whose requests to take a row are still unanswered.
     fn in_flight(&self) -> &InFlight;
 
@@ -270,7 +275,7 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let length = prefix.chars().count().to_string();
         let values = [("length", length), ("prefix", D::text(prefix)?)];
-        let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
+        let answer = self.0.read(&statement(&self.0, LIST, &values)).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?;
         let mut names = answer.names();
         // A table's collation may consider names equal that are not.

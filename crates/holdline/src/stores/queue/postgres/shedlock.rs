@@ -82,6 +82,11 @@ impl Dialect for Rows {
         self.0.call(taker, call).await
     }
 
+    async fn read(&self, sql: &str) -> Result<Answer, Fault> {
+        let call = Call { lane: self.1, long: true, ..Call::alone(sql.to_owned()) };
+        self.0.call(None, call).await
+    }
+
     fn in_flight(&self) -> &InFlight {
         &self.0.in_flight
     }
