@@ -69,7 +69,7 @@ fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
     for name in all.iter().filter(|name| !plans::has_a_step(name)) {
         args.extend(["--test", name]);
     }
-    let verdict = run.cargo(&args, &[("RUST_TEST_THREADS", &threads())]);
+    let verdict = run.cargo(&args, &[]);
     let documentation = run.cargo(&[TESTS, &["--doc"]].concat(), &[]);
     Ok(if verdict == Verdict::Passed { documentation } else { verdict })
 }
