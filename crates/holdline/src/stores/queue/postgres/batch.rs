@@ -14,7 +14,7 @@
 
 use super::encode;
 use super::errors::LOCKED;
-use super::session::{self, Lane, Session};
+use super::session::{self, AbortOnDrop, Lane, Session};
 use crate::clock;
 use crate::names::Name;
 use crate::stores::queue::calls::Answer;
@@ -155,6 +155,8 @@ impl Session {
         let (session, sql) = (Arc::clone(self), sql.to_owned());
         let runtime = session::runtime().map_err(Fault::from)?;
         let reading = runtime.spawn(async move { session.send(&sql).await });
+        // A call whose time is over must not keep the connection of a silent server open.
+        let _abort = AbortOnDrop(reading.abort_handle());
         reading.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
     }
 
