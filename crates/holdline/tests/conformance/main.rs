@@ -137,7 +137,9 @@ fn chosen(choice: &Choice, row: &Row) -> Vec<Case> {
 }
 
 /// How often a case is done again, if each time the machine stood still meanwhile.
-const AGAIN: usize = 5;
+const AGAIN: usize = 6;
+/// After so many tries with the same leases, they are longer: some defects show only in short ones.
+const UNCHANGED: usize = 3;
 /// How many waiting cases are done again at a time.
 const AGAIN_AT_ONCE: usize = 4;
 
@@ -165,14 +167,18 @@ impl Trial {
         (self, outcome, excused)
     }
 
-    /// Runs it again, with few others and longer leases.
+    /// Runs it again, with few others, and in the end with longer leases.
     async fn again(self) -> (&'static str, Outcome) {
         let mut outcome;
         let mut tries = 0;
         loop {
             self.pace.calm(self.subject.lease()).await;
             let began = Instant::now();
-            outcome = self.case.run(Arc::new(Unhurried(Arc::clone(&self.subject)))).await;
+            let mut subject = Arc::clone(&self.subject);
+            if tries >= UNCHANGED {
+                subject = Arc::new(Unhurried(subject));
+            }
+            outcome = self.case.run(subject).await;
             tries += 1;
             if self.excuse(&outcome, began).is_none() || tries == AGAIN {
                 break;

@@ -2,8 +2,9 @@
 //! fault.
 //!
 //! Cases let leases run out, and assert that others do not. If the machine, or the server on it,
-//! stands still for a good part of a lease, such a case says nothing. It is done again then, with
-//! longer leases; without a standstill a failure is a failure.
+//! stands still for a good part of a lease, such a case says nothing. It is done again then, when
+//! little else runs, and only if that happens again, with longer leases; without a standstill a
+//! failure is a failure.
 
 use holdline::store::Async;
 use holdline::{Client, Guard, Mutex};
@@ -79,9 +80,9 @@ impl Pace {
         pace
     }
 
-    fn note(&self, token_count: Span) -> usize {
+    fn note(&self, span: Span) -> usize {
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        spans.push(token_count);
+        spans.push(span);
         spans.len() - 1
     }
 
