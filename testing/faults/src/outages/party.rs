@@ -147,7 +147,7 @@ impl Actor {
     /// not renewed, until it is or they have lost it.
     async fn hold(&self, n: u64, guard: Grip, dice: &mut Rng) {
         let long = self.name.ends_with('0') && self.name.len() == 2;
-        let time = Duration::from_millis(if long { 3000 } else { dice.u64(20..120) });
+        let time = Duration::from_millis(if long { 3000 } else { dice.u64(5..40) });
         let about = |op, ph| Event::new(op, ph, n);
         let over = tokio::time::Instant::now() + time;
         let work = async {

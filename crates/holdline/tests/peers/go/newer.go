@@ -29,6 +29,9 @@ func (p *peer) rueidislock(majority int32, name string, wait bool) (*held, error
 			ClientOption: rueidis.ClientOption{InitAddress: p.servers[:1]},
 			KeyValidity:  p.lease,
 			KeyMajority:  majority,
+			// After its usual 20 ms it gives up a request that it has perhaps not sent, and then
+			// waits for a notice of a key that is free: for ever, if nobody else wants it.
+			TryNextAfter: p.lease,
 		})
 		if err != nil {
 			return nil, err
