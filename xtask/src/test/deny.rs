@@ -18,14 +18,14 @@ pub(super) fn step(run: &Run<'_>) -> Outcome<Verdict> {
 
 fn install_first(run: &Run<'_>) -> Verdict {
     let root = tools().display().to_string();
-    // Without optimization it is there sooner, and quick enough.
+    // Without optimization and debug information it is there sooner, and quick enough.
     let install =
         ["install", "cargo-deny", "--version", VERSION, "--locked", "--debug", "--root", &root];
     if std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
         let advice = format!("cargo-deny is missing; get it by `cargo {}`.", install.join(" "));
         return if run.common.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };
     }
-    match (run.cargo(&install, &[]), find()) {
+    match (run.cargo(&install, &[("CARGO_PROFILE_DEV_DEBUG", "false")]), find()) {
         (Verdict::Passed, Some(program)) => check(run, &program),
         (verdict, _) if run.common.in_ci => verdict,
         _ => Verdict::NotRun("cargo-deny is missing, and could not be installed".to_owned()),
