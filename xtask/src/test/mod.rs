@@ -145,12 +145,12 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs the first steps, then lanes of steps, in parallel if each has a processor; and beside
-    /// them the other steps, on processors that no test uses. The output of a step is shown when it
-    /// has ended.
+    /// Runs the first steps, then lanes of steps, in parallel if there are several processors; and
+    /// beside them the other steps, on processors that no test uses. The output of a step is shown
+    /// when it has ended.
     fn beside(&self, first: &[Step], lanes: &[&[Step]], others: &[Step]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let parallel = cores >= lanes.len();
+        let parallel = cores > 1;
         let one_after_another = [&lanes.concat()[..]];
         std::thread::scope(|scope| {
             scope.spawn(|| {

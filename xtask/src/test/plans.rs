@@ -86,8 +86,8 @@ const LONG_TESTS: &[Step] = &[
     step("fault runs", Tests(&["--test", "faults"])),
 ];
 
-/// The tests that wait most of the time, in lanes that take about as long, and run in parallel if
-/// there are enough processors.
+/// The tests that wait most of the time, in lanes that run in parallel if there are several
+/// processors. The first two take about as long.
 const LANES: &[&[Step]] = &[
     &[
         step("zookeeper", Tests(&["--test", "zookeeper"])),
@@ -95,9 +95,10 @@ const LANES: &[&[Step]] = &[
         step("etcd", Tests(&["--test", "etcd"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
         step("mysql", Tests(&["--test", "mysql"])),
-        step("quorum", Tests(&["--test", "quorum"])),
     ],
     &[step("postgres", Tests(&["--test", "postgres"])), step("other tests", OtherTests)],
+    // A short one, which ends before the tests with the shortest leases begin.
+    &[step("reaper", Tests(&["--test", "reaper"])), step("quorum", Tests(&["--test", "quorum"]))],
 ];
 
 /// What needs no servers: mostly compilation, while no test needs the processors. The first ones
