@@ -70,6 +70,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     commands::check(&documents, &commands::Known::here()?, &mut findings);
     findings.extend(outside_the_suite(&sources));
     findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
+    findings.extend(large_files(&root, &paths));
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -88,6 +89,17 @@ fn outside_the_suite(sources: &[Source]) -> Vec<Finding> {
     let absent = crate::servers::TOPOLOGIES.iter().filter(|topology| !named(topology.env));
     let sentence = |env| format!("No row is for {env}, so no store is tried there.");
     absent.map(|topology| Finding::new(SUITE, 1, sentence(topology.env))).collect()
+}
+
+/// The most bytes of a file. What is larger was built or downloaded, and added by mistake.
+const FILE_BYTES: u64 = 256 * 1024;
+
+fn large_files(root: &Path, paths: &[String]) -> Vec<Finding> {
+    let large = |path: &&String| {
+        std::fs::metadata(root.join(path)).is_ok_and(|file| file.len() > FILE_BYTES)
+    };
+    let sentence = format!("The file has more than {FILE_BYTES} bytes. Was it added by mistake?");
+    paths.iter().filter(large).map(|path| Finding::new(path, 1, &*sentence)).collect()
 }
 
 /// The files that the rules about documents read, by path.
@@ -174,6 +186,19 @@ mod tests {
         let found = forbidden_in("a.md", "fine\nA SeCret thing\n", &["secret"]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].to_string(), "a.md:2: The word \"secret\" is not for here.");
+    }
+
+    #[test]
+    fn large_files_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: u64| {
+            let file = std::fs::File::create(folder.path().join(name)).unwrap();
+            file.set_len(bytes).unwrap();
+            name.to_owned()
+        };
+        let paths = [write("fits", FILE_BYTES), write("large", FILE_BYTES + 1)];
+        let found = large_files(folder.path(), &paths);
+        assert!(found.len() == 1 && found[0].path == "large", "{found:?}");
     }
 
     #[test]
