@@ -57,7 +57,8 @@ async fn calls_that_wait_share_a_commit() {
     assert!(batches > 0 && alone + batches < 100, "{alone} calls alone and {batches} batches");
 }
 
-/// A row that another client has locked neither fails nor holds up another call of its batch.
+/// A row that another client has locked neither fails nor holds up another call of its batch: the
+/// server refuses the batch at once, and waits for the row only when its call is sent alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_locked_fails_no_other_call() {
     let names = names("n", 60);
@@ -67,12 +68,23 @@ async fn a_row_that_is_locked_fails_no_other_call() {
     conn.query_drop("START TRANSACTION").await.expect("works");
     let locks = "SELECT COUNT(*) FROM holdline_line WHERE name = 'n30' FOR UPDATE";
     assert_eq!(first::<u64>(&mut conn, locks).await, 1);
-    let waits = tokio::spawn(lock(client.clone(), "n30".to_owned()));
-    let others: Vec<_> = names.iter().filter(|name| *name != "n30").cloned().collect();
-    release(all(&client, &others).await).await;
+    let refused = count(&mut conn, "Com_rollback").await;
+    let waits = count(&mut conn, "Innodb_row_lock_waits").await;
+    let mut asked: JoinSet<_> =
+        names.iter().map(|name| lock(client.clone(), name.clone())).collect();
+    let mut guards = Vec::new();
+    while guards.len() < names.len() - 1 {
+        let guard = soon("a lock of another row", asked.join_next()).await.expect("one is left");
+        guards.push(guard.expect("no panic").expect("it is free"));
+    }
+    let refused = count(&mut conn, "Com_rollback").await - refused;
+    let waits = count(&mut conn, "Innodb_row_lock_waits").await - waits;
+    assert!(refused > 0, "the blocked call was in no batch");
+    assert!(waits < refused, "{refused} batches were refused, after {waits} waits for the row");
     conn.query_drop("ROLLBACK").await.expect("works");
-    let guard = soon("the blocked one", waits).await.expect("no panic").expect("free now");
-    guard.unlock().await.expect("held");
+    let last = soon("the blocked one", asked.join_next()).await.expect("it is left");
+    guards.push(last.expect("no panic").expect("it is free now"));
+    release(guards).await;
 }
 
 /// A call that the server refuses, which undoes its whole batch, fails alone.
