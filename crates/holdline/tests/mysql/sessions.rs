@@ -3,7 +3,7 @@
 use crate::server::{Database, count, databases, first, private};
 use holdline::store::TicketId;
 use holdline::{ErrorKind, Mutex, Name, RwLock, open};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, Way, soon, until};
 use mysql_async::prelude::Queryable;
 use std::time::{Duration, Instant};
 
@@ -183,6 +183,41 @@ async fn force_ends_only_the_session_on_record() {
         assert_eq!(first::<u8>(&mut stranger, &named).await, 1);
         client.store().evict(&line, id, "why").await.expect("works");
         stranger.ping().await.expect_err("it was ended");
+    }
+}
+
+/// A holder that releases its lock while somebody breaks it, and takes another lock with the same
+/// session, keeps that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn force_leaves_a_session_alone_that_has_moved_on() {
+    let Some(server) = private("mysql-moved-on", &[]) else { return };
+    let database = Database::fresh(&server.url(), "moved_on").await;
+    let link = Link::to(&*server.hosts()[0]).expect("a port is free");
+    for scheme in ["row", "named"] {
+        let url = database.url(&format!("&scheme={scheme}&timeout=60s"));
+        let holder = open(&url).await.expect("opens");
+        let lock = |name| Mutex::new(&holder, name).lease(Duration::from_secs(600));
+        let guard = lock("x").lock().await.expect("works");
+        let (line, id) = (Name::new("x").expect("good"), guard.ticket());
+        let remover = url.replace(&server.hosts()[0], &link.address().to_string());
+        let remover = open(&remover).await.expect("opens");
+        remover.store().evict(&line, TicketId(1), "why").await.expect("works"); // connects
+        let mut conn = database.conn().await;
+        let before = count(&mut conn, "Com_select").await;
+        link.stall(Way::Replies);
+        let removing = tokio::spawn(async move { remover.store().evict(&line, id, "why").await });
+        until("it has found the session", async || count(&mut conn, "Com_select").await > before)
+            .await;
+        let session = "SELECT connection FROM holdline_session WHERE expires > 0";
+        let first_session: u64 = first(&mut conn, session).await;
+        guard.unlock().await.expect("held");
+        let guard = lock("y").lock().await.expect("works");
+        assert_eq!(first::<u64>(&mut conn, session).await, first_session, "it is used again");
+        link.mend();
+        let removed = soon("the answer", removing).await.expect("no panic").expect("works");
+        assert_eq!(removed, None, "{scheme}: x was released");
+        guard.extend(Duration::from_secs(900)).await.expect("y is still held");
+        guard.unlock().await.expect("held");
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing};
-use holdline_testkit::until;
+use holdline::{Mutex, Name, open};
+use holdline_testkit::{Link, Way, soon, until};
 
 async fn store(server: &Server, scheme: &str) -> Raw {
     Raw::open(&format!("{}&scheme={scheme}", server.url())).await
@@ -79,4 +80,41 @@ async fn a_removed_holders_token_is_below_the_nexts() {
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
     assert_eq!(one::<i64>(&sql, ended, &[]).await, 1, "the next holds");
     assert!(next.leave(&other).await);
+}
+
+/// A holder that releases its row while somebody breaks it, and takes another row with the same
+/// session, keeps that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn force_leaves_a_session_alone_that_has_moved_on() {
+    const LOOKS: &str = "SELECT coalesce(string_agg(query, ' ' ORDER BY pid), '') \
+        FROM pg_stat_activity WHERE state = 'idle' AND query LIKE '%application_name LIKE%'";
+    let Some(server) = private("row_moved_on", &["fsync=off"]) else { return };
+    let url = format!("{}&scheme=row&timeout=30s", server.url());
+    let holder = open(&(url.clone() + "&connections=1")).await.expect("opens");
+    let (line, guard) = (Name::new("x").expect("good"), Mutex::new(&holder, "x").lock().await);
+    let guard = guard.expect("works");
+    let link = Link::to(server.address()).expect("a port is free");
+    let remover = url.replace(
+        &format!("{}:{}", server.address().0, server.address().1),
+        &link.address().to_string(),
+    );
+    let remover = open(&remover).await.expect("opens");
+    remover.inspect("y").await.expect("works"); // connects
+    let sql = server.sql().await;
+    let before: String = one(&sql, LOOKS, &[]).await;
+    link.stall(Way::Replies);
+    let id = guard.ticket();
+    let removing = tokio::spawn(async move { remover.store().evict(&line, id, "why").await });
+    until("it has found the session", async || {
+        let looks = one::<String>(&sql, LOOKS, &[]).await;
+        !looks.is_empty() && looks != before
+    })
+    .await;
+    guard.unlock().await.expect("held");
+    let guard = Mutex::new(&holder, "y").lock().await.expect("works"); // it has one connection
+    link.mend();
+    let removed = soon("the answer", removing).await.expect("no panic").expect("works");
+    assert_eq!(removed, None, "x was released");
+    guard.extend(std::time::Duration::from_secs(60)).await.expect("y is still held");
+    guard.unlock().await.expect("held");
 }

@@ -277,8 +277,14 @@ impl Dialect for Sessions {
         let record = self.record(&lock.line);
         let found = self.records.call(&record.session(id)).await?;
         let answer = self.records.call(&record.evict(id, note, EVICTION_TIME)).await?;
-        self.end(&found).await?;
-        Ok(answer.number().filter(|token| *token > 0).map(Seq))
+        let token = answer.number().filter(|token| *token > 0).map(Seq);
+        if token.is_some() {
+            // Its holder had not released it, so the session has no other lock since.
+            self.end(&found).await?;
+        } else if answer.repeated && !found.rows.is_empty() {
+            return Err(outcome_unknown(self, &lock.line).into());
+        }
+        Ok(token)
     }
 
     async fn look(&self, lock: &Lock) -> Answered<QueueSnapshot> {
