@@ -1,5 +1,8 @@
 //! Refusals by servers: deadlocks, locked rows, limits, no room, no connections, no writes.
 
+#[path = "../shared/silent_lists.rs"]
+mod silent_lists;
+
 use crate::server::{Database, blocked, databases, first, private, ticket};
 use holdline::store::Enter;
 use holdline::{Error, ErrorKind, Mutex, Name, open};
@@ -210,4 +213,14 @@ async fn a_server_without_room_says_so() {
     })
     .await;
     held.unlock().await.expect("it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_a_silent_server_cost_no_connections() {
+    let Some(server) = private("mysql-silent-lists", &[]) else { return };
+    let database = Database::fresh(&server.url(), "silent_lists").await;
+    for scheme in ["table", "row", "named", "shedlock"] {
+        let url = database.url(&format!("&timeout=300ms&scheme={scheme}"));
+        silent_lists::cost_no_connections(&url, &server.hosts()[0], 2).await;
+    }
 }

@@ -1,5 +1,8 @@
 //! Refusals of a server that lacks something, and their handling.
 
+#[path = "../shared/silent_lists.rs"]
+mod silent_lists;
+
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing};
@@ -207,4 +210,14 @@ async fn a_name_that_the_database_cannot_keep_is_named() {
     let error = Mutex::new(&client, "🔒").lock().await.expect_err("it is not in LATIN1");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("encoding"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_a_silent_server_cost_no_connections() {
+    let Some(server) = private("silent_lists", &["fsync=off"]) else { return };
+    let (host, port) = server.address();
+    for scheme in ["table", "shedlock"] {
+        let url = format!("{}&timeout=300ms&scheme={scheme}", server.url());
+        silent_lists::cost_no_connections(&url, &format!("{host}:{port}"), 2).await;
+    }
 }
