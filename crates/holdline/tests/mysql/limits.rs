@@ -221,6 +221,6 @@ async fn lists_of_a_silent_server_cost_no_connections() {
     let database = Database::fresh(&server.url(), "silent_lists").await;
     for scheme in ["table", "row", "named", "shedlock"] {
         let url = database.url(&format!("&timeout=300ms&scheme={scheme}"));
-        silent_lists::cost_no_connections(&url, &server.hosts()[0], 2).await;
+        silent_lists::cost_no_connections(&url, &server.hosts()[0], 2, 0).await;
     }
 }

@@ -6,8 +6,8 @@ use holdline_testkit::{Link, Way, soon, until};
 use tokio::task::JoinSet;
 
 /// Asks a silent server for many lists, again and again. Meanwhile the store has no more than
-/// `most` connections to it, and afterwards none that is of no use.
-pub(crate) async fn cost_no_connections(url: &str, server: &str, most: usize) {
+/// `most` connections to it, and afterwards `left`.
+pub(crate) async fn cost_no_connections(url: &str, server: &str, most: usize, left: usize) {
     let link = Link::to(server).expect("a port is free");
     let url = url.replace(server, &link.address().to_string());
     let client = open(&url).await.expect("opens");
@@ -26,7 +26,7 @@ pub(crate) async fn cost_no_connections(url: &str, server: &str, most: usize) {
             assert!(open <= most, "{open} connections in round {round}");
         }
     }
-    until("they are closed", async || link.open() <= 1).await;
+    until("they are closed", async || link.open() <= left).await;
     link.mend();
     until("a list", async || client.list("").await.is_ok()).await;
 }
