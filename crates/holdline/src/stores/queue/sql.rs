@@ -47,10 +47,10 @@ pub(super) struct ServerError {
 /// for a row lock, and commits refused by its group replication.
 const CONFLICTS: [&str; 8] = ["40001", "40P01", "1213", "1020", "3058", "1205", "3572", "3101"];
 /// MySQL's errors for a statement ended from outside: by a shutdown, a kill of the statement or its
-/// connection, or a timeout. A procedure may have committed by then. With the last two a proxy says
-/// that it lost its server.
-const INTERRUPTED: [&str; 9] =
-    ["1053", "1077", "1079", "1317", "1927", "1969", "3024", "2006", "2013"];
+/// connection, or a timeout. A procedure may have committed by then. With the last three a proxy
+/// says that it lost its server.
+const INTERRUPTED: [&str; 10] =
+    ["1053", "1077", "1079", "1317", "1927", "1969", "3024", "2006", "2013", "9004"];
 
 impl Fault {
     /// Whether the server answered with one of these error codes.

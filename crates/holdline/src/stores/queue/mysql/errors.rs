@@ -146,6 +146,16 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
         // majority, a transaction that the cluster refuses.
         1020 | 1047 | 1053 | 1077 | 1079 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024 | 3058
         | 3100 | 3101 => (ErrorKind::Unavailable, BUSY),
+        // What proxies say of the server behind them: that they cannot reach it, or lost it. The
+        // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
+        2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {
+            (ErrorKind::Unavailable, "is a proxy that has no server at the moment")
+        }
+        9006 => (
+            ErrorKind::Unsupported,
+            "is a proxy (ProxySQL) that sends statements of one connection to different servers; \
+             have it send all of this user's to one hostgroup",
+        ),
         _ => (ErrorKind::Corrupt, "gave an answer that makes no sense here"),
     };
     (kind, advice.to_owned())
@@ -178,6 +188,29 @@ mod tests {
         }
         let other = fault(1180, "Got error 1 - 'Operation not permitted' during COMMIT");
         assert_eq!(other.explain(&"mysql://h", "").kind(), ErrorKind::Corrupt);
+    }
+
+    /// An outage behind a proxy is one that waiters outlast. If the proxy lost its server, the
+    /// statement may have been carried out.
+    #[test]
+    fn a_proxy_without_its_server_is_an_outage() {
+        for (code, in_doubt) in [
+            (2002, false),
+            (2003, false),
+            (2006, true),
+            (2013, true),
+            (9001, false),
+            (9002, false),
+            (9004, true),
+            (9501, false),
+        ] {
+            let fault = fault(code, "what it says");
+            assert_eq!(fault.in_doubt(), in_doubt, "{code}");
+            let error = fault.explain(&"mysql://h", "");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        let split = "ProxySQL Error: connection is locked to hostgroup 0 but trying to reach 1";
+        assert_eq!(fault(9006, split).explain(&"mysql://h", "").kind(), ErrorKind::Unsupported);
     }
 
     #[test]
