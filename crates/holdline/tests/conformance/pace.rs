@@ -19,6 +19,20 @@ const ASK: Duration = Duration::from_millis(100);
 const PART: u32 = 8;
 /// and one for as long as the library waits for an answer that comes at the end of a time limit.
 const AT_THE_LIMIT: Duration = Duration::from_millis(50);
+/// An answer that came, and was wrong.
+const WRONG: [&str; 1] = ["makes no sense"];
+/// Two holders, lost updates and tokens out of order. Only a standstill that ends a lease may
+/// explain them.
+const UNSAFE: [&str; 8] = [
+    "two are inside",
+    "two hold it",
+    "two processes hold it",
+    "got it, too",
+    "updates were lost",
+    "came before",
+    "tokens rise",
+    "would fence",
+];
 /// A while in which nothing is slow.
 const CALM: Duration = Duration::from_secs(2);
 /// So much longer are the leases when a case is done again.
@@ -108,13 +122,22 @@ impl Pace {
         }
     }
 
-    /// Whether that explains a failure, in words.
-    pub(crate) fn excuse(&self, since: Instant, lease: Duration) -> Option<String> {
-        let slowest = self.slowest(since);
-        let store = &self.store;
-        (slowest > explains(lease))
+    /// Whether that explains this failure, in words.
+    pub(crate) fn excuse(&self, why: &str, since: Instant, lease: Duration) -> Option<String> {
+        let (slowest, store) = (self.slowest(since), &self.store);
+        let least = shortest_for(why, lease)?;
+        (slowest > least)
             .then(|| format!("the machine, or {store}, stood still for {slowest:.1?} meanwhile"))
     }
+}
+
+/// The shortest standstill that explains this failure; `None` if none does.
+fn shortest_for(why: &str, lease: Duration) -> Option<Duration> {
+    let says = |words: &[&str]| words.iter().any(|words| why.contains(words));
+    if says(&WRONG) {
+        return None;
+    }
+    Some(if says(&UNSAFE) { lease / 2 } else { explains(lease) })
 }
 
 /// Watches how late renewals are: this process has one thread for those of all cases, which a storm
@@ -167,6 +190,10 @@ impl Subject for Unhurried {
 
     fn each_place(&self) -> Duration {
         self.0.each_place() * LONGER
+    }
+
+    fn tells(&self) -> bool {
+        self.0.tells()
     }
 
     fn takes(&self, name: &str) -> bool {
