@@ -46,13 +46,17 @@ impl std::error::Error for Failure {}
 /// instead of counting rows, because that count depends on the client's flag `FOUND_ROWS`.
 async fn check(tx: &mut impl Queryable, guard: &Guard) -> Result<(), Failure> {
     let (name, token) = (guard.name().as_str(), guard.token());
-    tx.exec_drop("INSERT IGNORE INTO fence VALUES (?, 0)", (name,)).await?;
+    // The first statement locks the row for writing at once. INSERT IGNORE, or a read before it,
+    // would first lock it for reading, and two transactions could deadlock.
+    let raise = "INSERT INTO fence VALUES (?, ?) \
+                 ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))";
+    tx.exec_drop(raise, (name, token)).await?;
     let newest = "SELECT token FROM fence WHERE name = ? FOR UPDATE";
     let newest: Option<u64> = tx.exec_first(newest, (name,)).await?;
-    if newest.is_none_or(|newest| newest > token) {
+    if newest != Some(token) {
         return Err(Failure::Stale); // dropping the transaction rolls it back
     }
-    Ok(tx.exec_drop("UPDATE fence SET token = ? WHERE name = ?", (token, name)).await?)
+    Ok(())
 }
 
 /// Reading checks the token, too: from here on no older holder can write. If only the write
