@@ -36,8 +36,14 @@ async fn a_failed_try_writes_and_locks_nothing() {
     let database = Database::fresh(&server.url(), "tries").await;
     let mut conn = database.conn().await;
     let holder = open(&database.url("")).await.expect("opens");
-    let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_secs(600));
+    let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_millis(300));
     let guard = guard.lock().await.expect("works");
+    let due = "SELECT due FROM holdline_line WHERE name = 'x'";
+    let due: u64 = first(&mut conn, due).await;
+    guard.extend(Duration::from_secs(600)).await.expect("held");
+    // It is the renewed lease that a try goes by.
+    let over = format!("SELECT UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 > {due}");
+    until("the first lease is over", async || first::<bool>(&mut conn, &over).await).await;
     let other = open(&database.url("")).await.expect("opens");
     let lock = Mutex::new(&other, "x");
     // The row is locked by another client, so a try that locked it would not return.

@@ -3,14 +3,15 @@
 #[path = "../shared/silent_lists.rs"]
 mod silent_lists;
 
-use crate::server::{Database, blocked, databases, first, private, ticket};
+use crate::server::{Database, blocked, count, databases, first, private, ticket};
 use holdline::store::Enter;
-use holdline::{Error, ErrorKind, Mutex, Name, open};
+use holdline::{Client, Error, ErrorKind, Mutex, Name, open};
 use holdline_testkit::{soon, until};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// Checks that the error contains these words and can be retried.
 fn passing(error: &Error, words: &str) {
@@ -167,8 +168,39 @@ async fn a_server_without_connections_says_so() {
         passing(&error, "max_connections");
     }
     guard.unlock().await.expect("those that have one go on");
+    ask_in_vain(&client, &mut conn, &mut others).await;
     drop(others);
     until("there are some again", async || open(&url).await.is_ok()).await;
+}
+
+/// However many calls wait for a connection, a server that has none left is asked for one only now
+/// and then.
+async fn ask_in_vain(client: &Client, conn: &mut Conn, others: &mut Vec<Conn>) {
+    let idle = "SELECT id FROM information_schema.processlist WHERE user = 'plain'";
+    for id in conn.query::<u64, _>(idle).await.expect("works") {
+        conn.query_drop(format!("KILL CONNECTION {id}")).await.expect("it may");
+    }
+    until("its connection is used by others", async || {
+        others.extend(Conn::new(mysql_async::Opts::clone(conn.opts())).await.ok());
+        conn.query::<u64, _>(idle).await.expect("works").is_empty()
+            && Conn::new(mysql_async::Opts::clone(conn.opts())).await.is_err()
+    })
+    .await;
+    let refused = count(conn, "Connection_errors_max_connections").await;
+    let began = Instant::now();
+    let mut asked: JoinSet<_> = (0..64)
+        .map(|n| {
+            let lock = Mutex::new(client, format!("n{n}"));
+            async move { lock.try_lock().await }
+        })
+        .collect();
+    while let Some(answer) = asked.join_next().await {
+        passing(&answer.expect("no panic").expect_err("there is none left"), "");
+    }
+    let refused = count(conn, "Connection_errors_max_connections").await - refused;
+    // The pauses grow from 10 ms to 250 ms.
+    let most = 10 + began.elapsed().as_millis() / 100;
+    assert!(refused > 0 && u128::from(refused) < most, "{refused} in {:?}", began.elapsed());
 }
 
 /// A server with a full tablespace refuses, and goes on when there is room again.

@@ -84,6 +84,11 @@ impl Fault {
             || matches!(self, Fault::Refused(error) if error.interrupted() && !error.connecting)
     }
 
+    /// Whether the server refused the statements of a call, and undid what it had done.
+    pub(super) fn undone(&self) -> bool {
+        matches!(self, Fault::Refused(error) if !error.connecting) && !self.in_doubt()
+    }
+
     /// The fault of a failed attempt to connect: nothing was sent.
     pub(super) fn unsent(self) -> Self {
         match self {

@@ -36,7 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
-/// The pauses after failed attempts to connect, during which calls fail at once.
+/// The pauses after failed attempts to connect. Calls wait for their end.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
@@ -174,9 +174,7 @@ impl Connections {
                         let _ = call.reply.send(Ok(answer)); // unless its runtime has ended
                     }
                 }
-                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {
-                    division.refused(batch, fault.conflict());
-                }
+                Err(fault) if fault.undone() => division.refused(batch, fault.conflict()),
                 Err(fault) => {
                     for call in batch {
                         let _ = call.reply.send(Err(fault.clone()));
@@ -246,11 +244,11 @@ impl Connections {
         let connected = self.runtime.spawn(connecting).await.unwrap_or(Err(Fault::Silence));
         let mut state = self.failures.lock();
         *state = match connected {
-            Err(Fault::Unsent(_) | Fault::Broken(_)) => {
+            Ok(_) => (0, Time(0)),
+            Err(_) => {
                 let pause = PAUSES.pause(state.0, fastrand::u64(..));
                 (state.0.saturating_add(1), clock::now().after(pause))
             }
-            _ => (0, Time(0)),
         };
         drop(state);
         if connected.is_ok() {

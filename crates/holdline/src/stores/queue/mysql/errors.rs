@@ -143,9 +143,14 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
             "has no room left, in memory or on disk; free some, or give it more",
         ),
         // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
-        // majority, a transaction that the cluster refuses.
-        1020 | 1047 | 1053 | 1077 | 1079 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024 | 3058
-        | 3100 | 3101 => (ErrorKind::Unavailable, BUSY),
+        // majority, a transaction that the cluster refuses, no thread, the offline mode.
+        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024
+        | 3032 | 3058 | 3100 | 3101 => (ErrorKind::Unavailable, BUSY),
+        1129 => (
+            ErrorKind::Unavailable,
+            "has blocked this host, because too many connections from it were cut off; run \
+             FLUSH HOSTS there (mysqladmin flush-hosts), or raise its max_connect_errors",
+        ),
         // What proxies say of the server behind them: that they cannot reach it, or lost it. The
         // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
         2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {
@@ -188,6 +193,15 @@ mod tests {
         }
         let other = fault(1180, "Got error 1 - 'Operation not permitted' during COMMIT");
         assert_eq!(other.explain(&"mysql://h", "").kind(), ErrorKind::Corrupt);
+    }
+
+    /// Waiters outlast what an administrator or time ends.
+    #[test]
+    fn a_server_that_takes_nobody_is_an_outage() {
+        for code in [1040, 1129, 1135, 3032] {
+            let error = fault(code, "what it says").explain(&"mysql://h", "");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
     }
 
     /// An outage behind a proxy is one that waiters outlast. If the proxy lost its server, the

@@ -26,6 +26,7 @@ use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unkno
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,10 +180,11 @@ impl AsyncStore for Table {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
         self.shared.listener.start(&self.connections, watches);
+        let mut woken = pin!(watches.waiters().wait(id));
         loop {
             tokio::select! {
                 biased;
-                seq = watches.waiters().wait(id) => return Ok(seq),
+                seq = &mut woken => return Ok(seq),
                 () = watches.pause() => {}
             }
             if let Some(look) = watches.begin_look() {

@@ -140,7 +140,7 @@ pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<St
 const QUICK_RENEW: &str = concat!(
     "UPDATE holdline_line SET note = UNHEX(?), expires = GREATEST(expires, ",
     now!(),
-    " + ?) WHERE name = UNHEX(?) AND id = UNHEX(?) AND seq = ? AND front > ? AND weight = ? \
+    " + ?), due = IF(places = 1, expires, due) WHERE name = UNHEX(?) AND id = UNHEX(?) AND seq = ? AND front > ? AND weight = ? \
      AND capacity = ? AND places > 0 AND due > ",
     now!(),
     " AND ",

@@ -171,7 +171,7 @@ impl Session {
                         let _ = one.reply.send(Ok(answer)); // unless the caller has given up
                     }
                 }
-                Err(fault @ Fault::Refused(_)) if !fault.in_doubt() => {
+                Err(fault) if fault.undone() => {
                     division.refused(batch, fault.conflict() || fault.is(&LOCKED));
                 }
                 Err(fault) => {
