@@ -69,7 +69,8 @@ pub async fn install(url: &str) -> Result<()> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, either all or nothing was removed.
+/// If the future is dropped, any part of the unused locks was removed; on MySQL the server may go
+/// on for some seconds.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     match parts(url) {

@@ -1,6 +1,6 @@
 //! The tables and procedures, which are never installed without a request.
 
-use crate::server::{Database, databases};
+use crate::server::{Database, databases, first};
 use futures_util::future::join_all;
 use holdline::{ErrorKind, Mutex, open, schema};
 use mysql_async::prelude::Queryable;
@@ -98,5 +98,32 @@ async fn a_sweep_removes_unused_locks_only() {
         assert!(Some(again.token()) > last);
         again.unlock().await.expect("held");
         guard.unlock().await.expect("it was not removed");
+    }
+}
+
+/// The same for locks that connections hold. The row that one has locked stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_removes_the_records_of_connections() {
+    for database in databases("sweep_records").await {
+        let url = database.url("");
+        let mut conn = database.conn().await;
+        let rows =
+            "SELECT (SELECT COUNT(*) FROM holdline_line), (SELECT COUNT(*) FROM holdline_row)";
+        for (scheme, count) in [("row", 1), ("named", 0)] {
+            let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+            let lock = async |name| Mutex::new(&client, name).lock().await.expect("it is free");
+            let held = lock("held").await;
+            let old = lock("old").await;
+            let last = old.token();
+            old.unlock().await.expect("held");
+            assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 1, "{scheme}");
+            assert_eq!(first::<(u64, u64)>(&mut conn, rows).await, (1, count), "{scheme}");
+            let again = lock("old").await;
+            assert!(again.token() > last, "{scheme}");
+            again.unlock().await.expect("held");
+            held.unlock().await.expect("it was not removed");
+            assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 2, "{scheme}");
+            assert_eq!(first::<(u64, u64)>(&mut conn, rows).await, (0, 0), "{scheme}");
+        }
     }
 }

@@ -146,7 +146,7 @@ async fn an_ended_connection_is_a_loss() {
             let lock = Mutex::new(&one, "x").lease(Duration::from_secs(600));
             let guard = lock.lock().await.expect("works");
             let mut conn = database.conn().await;
-            let sql = "SELECT connection FROM holdline_session WHERE name = 'x' AND expires > 0";
+            let sql = "SELECT listener FROM holdline_line WHERE places > 0";
             let session: u64 = first(&mut conn, sql).await;
             let end = format!("KILL CONNECTION IS_USED_LOCK('holdline-session:{session}')");
             conn.query_drop(end).await.expect("it may");
@@ -169,8 +169,8 @@ async fn force_ends_only_the_session_on_record() {
         let (mut conn, mut stranger) = (database.conn().await, database.conn().await);
         let session: u64 = first(&mut stranger, "SELECT CONNECTION_ID()").await;
         let left_behind = format!(
-            "UPDATE holdline_session SET connection = {session}, expires = 1 << 62, \
-             id = UNHEX(LPAD('1', 32, '0'))"
+            "UPDATE holdline_line SET listener = {session}, expires = 1 << 62, due = 1 << 62, \
+             places = 1, held = 1, id = UNHEX(LPAD('1', 32, '0'))"
         );
         let (line, id) = (Name::new("x").expect("good"), TicketId(1));
         conn.query_drop(&left_behind).await.expect("works");
@@ -208,7 +208,7 @@ async fn force_leaves_a_session_alone_that_has_moved_on() {
         let removing = tokio::spawn(async move { remover.store().evict(&line, id, "why").await });
         until("it has found the session", async || count(&mut conn, "Com_select").await > before)
             .await;
-        let session = "SELECT connection FROM holdline_session WHERE expires > 0";
+        let session = "SELECT listener FROM holdline_line WHERE places > 0";
         let first_session: u64 = first(&mut conn, session).await;
         guard.unlock().await.expect("held");
         let guard = lock("y").lock().await.expect("works");
@@ -230,7 +230,7 @@ async fn what_is_not_recorded_ends_with_its_lease() {
             let url = database.url(&format!("&scheme={scheme}&timeout=60s"));
             let (client, mut conn) = (open(&url).await.expect("opens"), database.conn().await);
             let mut table = database.conn().await;
-            table.query_drop("LOCK TABLES holdline_session WRITE").await.expect("works");
+            table.query_drop("LOCK TABLES holdline_line WRITE").await.expect("works");
             let lock = Mutex::new(&client, "x").lease(Duration::from_secs(2));
             let locking = tokio::spawn(async move { lock.lock().await });
             let ours = format!(
@@ -277,7 +277,7 @@ async fn an_ended_session_is_not_recorded() {
             let url = database.url(&format!("&scheme={scheme}&timeout=30s"));
             let client = open(&url).await.expect("opens");
             let (mut table, mut conn) = (database.conn().await, database.conn().await);
-            table.query_drop("LOCK TABLES holdline_session WRITE").await.expect("works");
+            table.query_drop("LOCK TABLES holdline_line WRITE").await.expect("works");
             let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600));
             let locking = tokio::spawn(async move { lock.lock().await });
             // It has the lock, and is about to record that.
@@ -306,8 +306,8 @@ async fn an_ended_session_is_not_recorded() {
             }
             table.query_drop("UNLOCK TABLES").await.expect("works");
             let guard = soon("the lock", locking).await.expect("no panic").expect("works");
-            let sql = "SELECT IS_USED_LOCK(CONCAT('holdline-session:', connection)) IS NOT NULL \
-                       FROM holdline_session WHERE name = 'x' AND expires > 0";
+            let sql = "SELECT IS_USED_LOCK(CONCAT('holdline-session:', listener)) IS NOT NULL \
+                       FROM holdline_line WHERE places > 0";
             assert!(first::<bool>(&mut conn, sql).await, "{scheme}: a session that is there");
             guard.unlock().await.expect("held");
         }

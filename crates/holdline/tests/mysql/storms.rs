@@ -66,7 +66,7 @@ async fn storms_use_few_connections() {
         // The connections that ask, that are kept, and that got their lock in time: far fewer than
         // one for each name, as there would be if all attempts given up were made.
         assert!(made <= MANY as u64 / 2, "{scheme}: {made} connections were made");
-        let rows: u64 = first(&mut conn, "SELECT COUNT(*) FROM holdline_session").await;
+        let rows: u64 = first(&mut conn, "SELECT COUNT(*) FROM holdline_line").await;
         println!("{scheme}: {made} connections, {rows} names");
     }
 }

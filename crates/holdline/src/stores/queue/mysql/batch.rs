@@ -124,6 +124,7 @@ pub(super) async fn transaction(conn: &mut Conn, batch: &[Queued]) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
+    use super::text::Key;
     use super::*;
     use crate::names::Name;
     use crate::store::TicketId;
@@ -135,7 +136,7 @@ mod tests {
         let batcher = Batcher::default();
         let queue = |name: &&str| {
             let statement = match Name::new(*name) {
-                Ok(line) => text::quick_leave(&line, TicketId(1)),
+                Ok(line) => text::quick_leave(&Key::table(&line), TicketId(1)),
                 Err(_) => Statement::text("CALL x()"),
             };
             batcher.queue(statement, Time(0)).1
@@ -146,7 +147,7 @@ mod tests {
 
     fn lines(batch: &[Queued]) -> Vec<&str> {
         let lines = batch.iter().map(|call| call.statement.line.as_ref());
-        lines.map(|line| line.map_or("", Name::as_str)).collect()
+        lines.map(|line| line.map_or("", Key::name)).collect()
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn values_are_written_in_their_places() {
         let line = Name::new("it's ?").expect("a name");
-        let literal = text::quick_leave(&line, TicketId(255)).literal();
+        let literal = text::quick_leave(&Key::table(&line), TicketId(255)).literal();
         assert!(literal.contains("front = 9223372036854775807, due = 9223372036854775807"));
         assert!(literal.contains("name = UNHEX('69742773203f') AND places"), "{literal}");
         assert!(literal.contains("id = UNHEX('000000000000000000000000000000ff')"), "{literal}");

@@ -243,16 +243,12 @@ impl Connections {
         };
         let connected = self.runtime.spawn(connecting).await.unwrap_or(Err(Fault::Silence));
         let mut state = self.failures.lock();
-        *state = match connected {
-            Ok(_) => (0, Time(0)),
-            Err(_) => {
-                let pause = PAUSES.pause(state.0, fastrand::u64(..));
-                (state.0.saturating_add(1), clock::now().after(pause))
-            }
-        };
-        drop(state);
         if connected.is_ok() {
+            *state = (0, Time(0));
             crate::metrics::connected("mysql");
+        } else {
+            let pause = PAUSES.pause(state.0, fastrand::u64(..));
+            *state = (state.0.saturating_add(1), clock::now().after(pause));
         }
         connected
     }

@@ -81,6 +81,7 @@ fn rejected(error: &IoError) -> bool {
 const UNKNOWN_LOGIN: u16 = 2059;
 
 const BUSY: &str = "cannot serve at the moment";
+const FULL: &str = "has no room left, in memory or on disk; free some, or give it more";
 
 /// The same for a transaction that was rolled back, by a failover for instance.
 fn passing(error: &ServerError, what: &str) -> (ErrorKind, String) {
@@ -127,43 +128,46 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
-        1461 => (
-            ErrorKind::Unavailable,
-            "has no prepared statement left; raise its max_prepared_stmt_count",
-        ),
-        1040 | 1203 | 1226 => (
-            ErrorKind::Unavailable,
-            "has no connection left; a process needs one, one more while it waits, and with the \
-             schemes row and named one more for each lock: raise max_connections or the user's \
-             limit, or close others",
-        ),
-        1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
-        code if matches!(code, 1021 | 1037 | 1038 | 1041 | 1114) || is_full(&error.message) => (
-            ErrorKind::Unavailable,
-            "has no room left, in memory or on disk; free some, or give it more",
-        ),
-        // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
-        // majority, a transaction that the cluster refuses, no thread, the offline mode.
-        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024
-        | 3032 | 3058 | 3100 | 3101 => (ErrorKind::Unavailable, BUSY),
-        1129 => (
-            ErrorKind::Unavailable,
-            "has blocked this host, because too many connections from it were cut off; run \
-             FLUSH HOSTS there (mysqladmin flush-hosts), or raise its max_connect_errors",
-        ),
-        // What proxies say of the server behind them: that they cannot reach it, or lost it. The
-        // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
-        2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {
-            (ErrorKind::Unavailable, "is a proxy that has no server at the moment")
-        }
         9006 => (
             ErrorKind::Unsupported,
             "is a proxy (ProxySQL) that sends statements of one connection to different servers; \
              have it send all of this user's to one hostgroup",
         ),
-        _ => (ErrorKind::Corrupt, "gave an answer that makes no sense here"),
+        code => match outage(code, &error.message) {
+            Some(advice) => (ErrorKind::Unavailable, advice),
+            None => (ErrorKind::Corrupt, "gave an answer that makes no sense here"),
+        },
     };
     (kind, advice.to_owned())
+}
+
+/// The clause about an error that time, or an administrator, may end.
+fn outage(code: u16, message: &str) -> Option<&'static str> {
+    Some(match code {
+        1461 => "has no prepared statement left; raise its max_prepared_stmt_count",
+        1040 | 1203 | 1226 => {
+            "has no connection left; a process needs one, one more while it waits, and with the \
+             schemes row and named one more for each lock: raise max_connections or the user's \
+             limit, or close others"
+        }
+        1129 => {
+            "has blocked this host, because too many connections from it were cut off; run FLUSH \
+             HOSTS there (mysqladmin flush-hosts), or raise its max_connect_errors"
+        }
+        1290 | 1792 | 1836 => READ_ONLY,
+        1021 | 1037 | 1038 | 1041 | 1114 => FULL,
+        _ if is_full(message) => FULL,
+        // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
+        // majority, a transaction that the cluster refuses, no thread, the offline mode.
+        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024
+        | 3032 | 3058 | 3100 | 3101 => BUSY,
+        // What proxies say of the server behind them: that they cannot reach it, or lost it. The
+        // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
+        2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {
+            "is a proxy that has no server at the moment"
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::batch::{self, Queued};
 use super::config::Config;
 use super::connection::{ask, bare, run as run_prepared};
-use super::text::{self, NOW, Statement};
+use super::text::{self, Key, NOW, Statement};
 use super::{opts, schema};
 use crate::clock;
 use crate::names::Name;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 struct Server {
     runtime: Runtime,
     conn: Conn,
-    line: Name,
+    line: Key,
 }
 
 impl Server {
@@ -39,7 +39,7 @@ impl Server {
             }
             conn
         });
-        Server { runtime, conn, line: Name::new("model").expect("a good name") }
+        Server { runtime, conn, line: Key::table(&Name::new("model").expect("a good name")) }
     }
 
     fn ask(&mut self, now: u64, statement: Statement) -> Answer {
@@ -149,7 +149,7 @@ fn a_batch_ends(variable: &str) {
         return holdline_testkit::missing(&format!("{variable} is not set"));
     };
     let Server { runtime, mut conn, .. } = Server::start(&url, "holdline_refused");
-    let lines = ["a", "b"].map(|name| Name::new(name).expect("a good name"));
+    let lines = ["a", "b"].map(|name| Key::table(&Name::new(name).expect("a good name")));
     let queued = |line| {
         let (reply, _) = tokio::sync::oneshot::channel();
         Queued { statement: text::quick_leave(line, TicketId(1)), limit: Time(0), reply }

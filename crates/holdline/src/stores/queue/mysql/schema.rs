@@ -24,8 +24,10 @@ pub(crate) const SCHEMA: &str = concat!(
     include_str!("sql/session.sql"),
 );
 
-/// The time limit of an installation.
+/// The time limit of an installation, and of a part of a sweep.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long a part of a sweep goes on.
+const PART: Duration = Duration::from_secs(5);
 
 /// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
 pub(crate) async fn install(rest: &str) -> Result<()> {
@@ -56,11 +58,22 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
 pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
     let config = Config::read(rest)?;
     let options = opts::of(&config)?;
-    let work = async {
+    let part = async || {
         let mut conn = connect(&options, &config).await?;
-        Ok::<_, Fault>(ask(&mut conn, &text::sweep(idle)).await?.number().unwrap_or(0))
+        let answer = ask(&mut conn, &text::sweep(idle, PART)).await?;
+        let row = answer.rows.first();
+        let number = |at| row.and_then(|row| row.number::<u64>(at)).unwrap_or(0);
+        Ok::<_, Fault>((number(0), number(1) > 0))
     };
-    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&config, ""))
+    let mut swept = 0;
+    loop {
+        let done = answered(clock::now().after(LIMIT), part()).await;
+        let (lines, more) = done.map_err(|fault| fault.explain(&config, ""))?;
+        swept += lines;
+        if !more {
+            return Ok(swept);
+        }
+    }
 }
 
 /// The statements of a text with `DELIMITER` lines, which only the client program understands.

@@ -7,16 +7,17 @@
 //! renew a lock set it to the lease, so the server frees the lock of a process that was stopped or
 //! a machine that is gone, whenever that happens.
 //!
-//! A record beside the lock tells others the holder, its session and its expiry. A session is
-//! identified by a random number, because a restarted server assigns connection numbers again.
-//! While the session lasts, it holds a named lock with that number. The token is incremented by the
-//! statement that writes the record, on another connection, so that no rollback takes it back.
+//! A record beside the lock tells others the holder, its session and its expiry. It is the only
+//! place of a line of the lease table, whose statements serve for it. A session is identified by a
+//! random number, because a restarted server assigns connection numbers again. While the session
+//! lasts, it holds a named lock with that number. The token is incremented by the statement that
+//! writes the record, on another connection, so that no rollback takes it back.
 
 use super::config::{Config, Scheme};
 use super::connection::{Connections, ask, connect, runtime};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
-use super::text::Record;
+use super::text::Key;
 use super::{opts, text};
 use crate::clock;
 use crate::error::{ErrorKind, Result};
@@ -85,8 +86,9 @@ impl Sessions {
         self.config.scheme == Scheme::Named
     }
 
-    fn record<'a>(&self, line: &'a Name) -> Record<'a> {
-        Record { line, named: self.is_named() }
+    /// The key of the line with the record of the holder.
+    fn key(&self, line: &Name) -> Key {
+        Key::session(line, self.is_named())
     }
 
     /// Asks the server for the lock; `None` if another connection has it.
@@ -227,8 +229,13 @@ impl Dialect for Sessions {
             self.give_back(line, link).await; // the caller has given up
             return Ok(None);
         }
-        let write = self.record(line).write(&asked.ticket, link.session, &asked.note);
-        let answer = self.records.call(&write).await?;
+        let key = self.key(line);
+        let record = text::record(&key, &asked.ticket, link.session, &asked.note);
+        let mut answer = self.records.call_for(None, record.clone()).await?;
+        if answer.changed == 0 {
+            self.records.call(&text::make_line(&key)).await?; // the name's first use
+            answer = self.records.call_for(None, record).await?;
+        }
         // If nothing was recorded, the session has ended.
         Ok((answer.changed > 0).then_some((link, Seq(answer.insert_id))))
     }
@@ -240,22 +247,26 @@ impl Dialect for Sessions {
         // May take as long as the lease: a connection in the middle of an answer is of no use.
         let answer = answered(held.until, held.hold.conn.ask(&sql)).await;
         let mine = answer.is_ok_and(|answer| answer.number() == Some(1));
-        let renew = self.record(&lock.line).renew(&asked.ticket, &asked.note, held.seq);
-        Ok(mine && self.records.call(&renew).await?.changed > 0)
+        let key = self.key(&lock.line);
+        let Some(renew) = text::quick_renew(&key, &asked.ticket, &asked.note, held.seq) else {
+            let message = "row and named locks cannot raise a holder's token";
+            return Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()));
+        };
+        Ok(mine && self.records.call_for(None, renew).await?.changed > 0)
     }
 
     /// A connection still on record must not be reused, because others may end it.
     async fn release(&self, lock: &Lock, id: TicketId, link: Option<Watched>) -> Answered<bool> {
-        let record = self.record(&lock.line);
+        let key = self.key(&lock.line);
         let elsewhere = match &link {
             Some(_) => Answer::default(),
-            None => self.records.call(&record.session(id)).await?,
+            None => self.records.call(&text::session_of(&key, id)).await?,
         };
         if link.is_none() && elsewhere.rows.is_empty() {
             return Ok(false);
         }
         // The lock is freed even if its record cannot be cleared.
-        let cleared = self.records.call(&record.clear(id)).await?;
+        let cleared = self.records.call_for(None, text::quick_leave(&key, id)).await?;
         let there = cleared.changed > 0;
         match link {
             Some(link) if there => self.give_back(&lock.line, link).await,
@@ -274,9 +285,9 @@ impl Dialect for Sessions {
     }
 
     async fn evict(&self, lock: &Lock, id: TicketId, note: &str) -> Answered<Option<Seq>> {
-        let record = self.record(&lock.line);
-        let found = self.records.call(&record.session(id)).await?;
-        let answer = self.records.call(&record.evict(id, note, EVICTION_TIME)).await?;
+        let key = self.key(&lock.line);
+        let found = self.records.call(&text::session_of(&key, id)).await?;
+        let answer = self.records.call(&text::evict(&key, id, note, EVICTION_TIME)).await?;
         let token = answer.number().filter(|token| *token > 0).map(Seq);
         if token.is_some() {
             // Its holder had not released it, so the session has no other lock since.
@@ -288,12 +299,12 @@ impl Dialect for Sessions {
     }
 
     async fn look(&self, lock: &Lock) -> Answered<QueueSnapshot> {
-        let answer = self.records.call(&self.record(&lock.line).look()).await?;
+        let answer = self.records.call(&text::look(&self.key(&lock.line))).await?;
         snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, &lock.line).into())
     }
 
     async fn list(&self, prefix: &str) -> Answered<Vec<Name>> {
-        let list = text::list_sessions(prefix, self.is_named());
+        let list = text::list(Some(self.is_named()), prefix);
         Ok(self.records.call(&list).await?.names())
     }
 

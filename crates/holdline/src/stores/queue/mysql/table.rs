@@ -13,7 +13,7 @@
 use super::config::Config;
 use super::connection::Connections;
 use super::listener::Listener;
-use super::text::{self, Statement};
+use super::text::{self, Key, Statement};
 use super::watches::Watches;
 use crate::error::Result;
 use crate::names::Name;
@@ -98,14 +98,15 @@ impl AsyncStore for Table {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(ticket.id),
         };
+        let key = Key::table(line);
         let quick = match how {
             Enter::Try => None, // a failed try must lock nothing
-            Enter::Queue => text::quick_enter(line, ticket, note).filter(|_| !busy.has(line)),
+            Enter::Queue => text::quick_enter(&key, ticket, note).filter(|_| !busy.has(line)),
             Enter::Keep(seq) => {
-                text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
+                text::quick_renew(&key, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
+        let full = || text::enter(&key, ticket, note, how, self.shared.listener.number());
         let answer = self.step(quick, full, taker).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
@@ -130,8 +131,9 @@ impl AsyncStore for Table {
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let listener = self.shared.listener.number();
-        let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
+        let key = Key::table(line);
+        let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(&key, id));
+        let answer = self.step(quick, || text::leave(&key, id, bar, listener), None).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
             return Ok(true);
@@ -154,7 +156,7 @@ impl AsyncStore for Table {
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let sql = text::evict(line, id, note, EVICTION_TIME);
+        let sql = text::evict(&Key::table(line), id, note, EVICTION_TIME);
         let Answer { rows, repeated, .. } = self.call(&sql).await?;
         let (token, woken) = text::left(&rows).ok_or_else(|| invalid_reply(self, line))?;
         let watches = &self.shared.watches;
@@ -167,12 +169,12 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(&text::look(line)).await?;
+        let answer = self.call(&text::look(&Key::table(line))).await?;
         snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        Ok(self.call(&text::list(prefix)).await?.names())
+        Ok(self.call(&text::list(None, prefix)).await?.names())
     }
 
     /// Waits for a wake-up. Meanwhile the waiters of this process poll the server together.

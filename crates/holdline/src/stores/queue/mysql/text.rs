@@ -1,6 +1,9 @@
 //! The statements of a line in tables, and the decoding of their answers.
 //!
 //! Texts are written as hexadecimal digits, so that nothing in them can be taken for SQL.
+//!
+//! A lock of the scheme `row` or `named` has a line, too. Its only place is the record of the
+//! holder, and its `listener` the holder's session.
 
 use crate::names::Name;
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
@@ -27,6 +30,40 @@ macro_rules! set {
     };
 }
 
+/// A line's key in the tables: the name of a lock; or that of a lock of the scheme `row` or
+/// `named`, after a byte that no name has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key(Vec<u8>);
+
+impl Key {
+    pub(super) fn table(line: &Name) -> Self {
+        Key(line.as_str().into())
+    }
+
+    pub(super) fn session(line: &Name, named: bool) -> Self {
+        Key([marks(Some(named)), line.as_str().as_bytes()].concat())
+    }
+
+    fn hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// The name.
+    #[cfg(test)]
+    pub(super) fn name(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a name is text")
+    }
+}
+
+/// What the keys of a scheme begin with: `None` is `table`, else whether it is `named`.
+fn marks(named: Option<bool>) -> &'static [u8] {
+    match named {
+        None => &[],
+        Some(false) => &[1],
+        Some(true) => &[2],
+    }
+}
+
 pub(super) fn hex(bytes: &[u8]) -> String {
     format!("x'{}'", hex_digits(bytes))
 }
@@ -42,7 +79,7 @@ fn hex_digits(bytes: &[u8]) -> String {
     text
 }
 
-pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
+pub(super) fn enter(key: &Key, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
     let how = number_of(how);
     let (least, tokens) = match i64::try_from(ticket.min_token) {
         Ok(least) => (least, ticket.token_count),
@@ -50,7 +87,7 @@ pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listen
     };
     format!(
         "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {}, {listener})",
-        hex(line.as_str().as_bytes()),
+        key.hex(),
         hex(&ticket.id.0.to_be_bytes()),
         ticket.weight,
         ticket.capacity,
@@ -71,7 +108,7 @@ pub(super) struct Statement {
     pub(super) text: Cow<'static, str>,
     pub(super) values: Vec<Value>,
     /// The line of a quick statement: it may be sent with others.
-    pub(super) line: Option<Name>,
+    pub(super) line: Option<Key>,
 }
 
 /// The number of prepared statements.
@@ -82,8 +119,8 @@ impl Statement {
         Statement { text: text.into(), values: Vec::new(), line: None }
     }
 
-    fn quick(text: &'static str, values: Vec<Value>, line: &Name) -> Self {
-        Statement { text: text.into(), values, line: Some(line.clone()) }
+    fn quick(text: &'static str, values: Vec<Value>, key: &Key) -> Self {
+        Statement { text: text.into(), values, line: Some(key.clone()) }
     }
 
     /// The statement with its values in it.
@@ -118,7 +155,7 @@ const QUICK_ENTER: &str = concat!(
 );
 
 /// Takes the first place of an empty line. It sets the last insert id to the place number.
-pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<Statement> {
+pub(super) fn quick_enter(key: &Key, ticket: &Ticket, note: &str) -> Option<Statement> {
     let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
     let lease = micros(ticket.lease);
     let values = vec![
@@ -131,36 +168,36 @@ pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<St
         digits(&ticket.id.0.to_be_bytes()),
         ticket.weight.into(),
         digits(note.as_bytes()),
-        digits(line.as_str().as_bytes()),
+        digits(&key.0),
         MOST.into(),
     ];
-    Some(Statement::quick(QUICK_ENTER, values, line))
+    Some(Statement::quick(QUICK_ENTER, values, key))
 }
 
 const QUICK_RENEW: &str = concat!(
     "UPDATE holdline_line SET note = UNHEX(?), expires = GREATEST(expires, ",
     now!(),
-    " + ?), due = IF(places = 1, expires, due) WHERE name = UNHEX(?) AND id = UNHEX(?) AND seq = ? AND front > ? AND weight = ? \
-     AND capacity = ? AND places > 0 AND due > ",
+    " + ?), due = IF(places = 1, expires, due) WHERE name = UNHEX(?) AND id = UNHEX(?) \
+     AND seq = ? AND front > ? AND weight = ? AND capacity = ? AND places > 0 AND due > ",
     now!(),
     " AND ",
     set!()
 );
 
 /// Renews the first place of a line, if it is admitted and there is nothing else to do.
-pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> Option<Statement> {
+pub(super) fn quick_renew(key: &Key, ticket: &Ticket, note: &str, seq: Seq) -> Option<Statement> {
     let seq = i64::try_from(seq.0).ok().filter(|_| ticket.min_token == 0)?;
     let values = vec![
         digits(note.as_bytes()),
         micros(ticket.lease).into(),
-        digits(line.as_str().as_bytes()),
+        digits(&key.0),
         digits(&ticket.id.0.to_be_bytes()),
         seq.into(),
         seq.into(),
         ticket.weight.into(),
         ticket.capacity.into(),
     ];
-    Some(Statement::quick(QUICK_RENEW, values, line))
+    Some(Statement::quick(QUICK_RENEW, values, key))
 }
 
 const QUICK_LEAVE: &str = concat!(
@@ -172,16 +209,16 @@ const QUICK_LEAVE: &str = concat!(
 );
 
 /// Gives up the only place of a line. The row's columns of that place are then meaningless.
-pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
-    let (name, id) = (digits(line.as_str().as_bytes()), digits(&id.0.to_be_bytes()));
-    Statement::quick(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id], line)
+pub(super) fn quick_leave(key: &Key, id: TicketId) -> Statement {
+    let (name, id) = (digits(&key.0), digits(&id.0.to_be_bytes()));
+    Statement::quick(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id], key)
 }
 
 /// Locks the rows of these lines until the transaction ends, or fails at once if another has locked
 /// one. It reads a column that is not in the index, as it would otherwise scan a small table whole,
 /// and lock all of it.
-pub(super) fn lock_lines<'a>(lines: impl Iterator<Item = &'a Name>) -> String {
-    let names: Vec<String> = lines.map(|line| hex(line.as_str().as_bytes())).collect();
+pub(super) fn lock_lines<'a>(lines: impl Iterator<Item = &'a Key>) -> String {
+    let names: Vec<String> = lines.map(Key::hex).collect();
     format!(
         "SELECT SUM(places) FROM holdline_line FORCE INDEX (PRIMARY) WHERE name IN ({}) \
          FOR UPDATE NOWAIT",
@@ -189,47 +226,45 @@ pub(super) fn lock_lines<'a>(lines: impl Iterator<Item = &'a Name>) -> String {
     )
 }
 
-pub(super) fn leave(line: &Name, id: TicketId, bar: Duration, listener: u64) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+pub(super) fn leave(key: &Key, id: TicketId, bar: Duration, listener: u64) -> String {
+    let (line, id) = (key.hex(), hex(&id.0.to_be_bytes()));
     format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0, {listener})", micros(bar))
 }
 
-pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
-    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+pub(super) fn evict(key: &Key, id: TicketId, note: &str, kept: Duration) -> String {
+    let (line, id) = (key.hex(), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
     format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept}, 0)")
 }
 
-pub(super) fn sweep(idle: Duration) -> String {
-    format!("CALL holdline_1_sweep({})", micros(idle))
+pub(super) fn sweep(idle: Duration, time: Duration) -> String {
+    format!("CALL holdline_1_sweep({}, {})", micros(idle), micros(time))
 }
 
 /// Takes a snapshot in one statement, so that it is consistent.
-pub(super) fn look(line: &Name) -> String {
-    let line = hex(line.as_str().as_bytes());
+pub(super) fn look(key: &Key) -> String {
+    let line = key.hex();
     format!(
         "SELECT 0, seq, id, weight, expires - {NOW}, capacity, note FROM holdline_line \
          WHERE name = {line} AND places > 0 \
          UNION ALL SELECT 0, seq, id, weight, expires - {NOW}, 0, note FROM holdline_place \
-         WHERE line = {line} {}",
-        and_evicted(&line)
-    )
-}
-
-/// The rest of a snapshot: the evictions.
-fn and_evicted(line: &str) -> String {
-    format!(
-        "UNION ALL (SELECT 1, n, id, 0, 0, 0, note FROM holdline_evicted \
+         WHERE line = {line} \
+         UNION ALL (SELECT 1, n, id, 0, 0, 0, note FROM holdline_evicted \
          WHERE line = {line} AND until > {NOW} ORDER BY n DESC LIMIT {EVICTIONS_KEPT}) \
          ORDER BY 1, 2"
     )
 }
 
-/// The names of the lines that have an unexpired place.
-pub(super) fn list(prefix: &str) -> String {
-    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
+/// The names of a scheme's lines that have an unexpired place; `named` as in [`marks`].
+pub(super) fn list(named: Option<bool>, prefix: &str) -> String {
+    let marks = marks(named);
+    let prefix = [marks, prefix.as_bytes()].concat();
+    let (length, prefix, from) = (prefix.len(), hex(&prefix), marks.len() + 1);
+    // The keys of other schemes come before all names.
+    let first = if marks.is_empty() { hex(b" ") } else { prefix.clone() };
     format!(
-        "SELECT name FROM holdline_line WHERE name >= {prefix} AND LEFT(name, {length}) = {prefix} \
+        "SELECT SUBSTRING(name, {from}) FROM holdline_line \
+         WHERE name >= GREATEST({prefix}, {first}) AND LEFT(name, {length}) = {prefix} \
          AND places > 0 AND (due > {NOW} OR expires > {NOW} OR EXISTS (SELECT 1 \
          FROM holdline_place WHERE line = name AND holdline_place.expires > {NOW})) ORDER BY name"
     )
@@ -305,79 +340,33 @@ pub(super) fn wait_to_be_told(process: u64, time: Duration) -> String {
     format!("SELECT GET_LOCK('holdline-process:{process}', {})", time.as_secs())
 }
 
-/// The record of the holder of a lock of the scheme `row` or `named`, which are different locks.
-pub(super) struct Record<'a> {
-    pub(super) line: &'a Name,
-    pub(super) named: bool,
+/// Creates a line, unless it exists.
+pub(super) fn make_line(key: &Key) -> String {
+    let line = key.hex();
+    format!("INSERT INTO holdline_line (name) VALUES ({line}) ON DUPLICATE KEY UPDATE last = last")
 }
 
-impl Record<'_> {
-    fn key(&self) -> String {
-        format!("name = {} AND named = {}", hex(self.line.as_str().as_bytes()), self.named)
-    }
-
-    /// Records the holder, which already has the lock, and sets the last insert id to its token.
-    /// Records nothing if its session has ended: then another may hold the lock and be on record.
-    pub(super) fn write(&self, ticket: &Ticket, session: u64, note: &str) -> String {
-        let (line, id) = (hex(self.line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
-        let (lease, note, named) = (micros(ticket.lease), hex(note.as_bytes()), self.named);
-        format!(
-            "INSERT INTO holdline_session (name, named, last, id, connection, expires, note) \
-             SELECT {line}, {named}, LAST_INSERT_ID({NOW}), {id}, {session}, {NOW} + {lease}, \
-             {note} FROM DUAL WHERE IS_USED_LOCK({}) IS NOT NULL ON DUPLICATE KEY UPDATE \
-             last = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), id = {id}, connection = {session}, \
-             expires = {NOW} + {lease}, note = {note}",
-            session_key(session)
-        )
-    }
-
-    pub(super) fn renew(&self, ticket: &Ticket, note: &str, seq: Seq) -> String {
-        let (key, id) = (self.key(), hex(&ticket.id.0.to_be_bytes()));
-        let (lease, note, seq) = (micros(ticket.lease), hex(note.as_bytes()), seq.0);
-        format!(
-            "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), \
-             note = {note} WHERE {key} AND id = {id} AND last = {seq}"
-        )
-    }
-
-    /// The session that holds the lock for this ticket.
-    pub(super) fn session(&self, id: TicketId) -> String {
-        let (key, id) = (self.key(), hex(&id.0.to_be_bytes()));
-        format!("SELECT connection FROM holdline_session WHERE {key} AND id = {id}")
-    }
-
-    pub(super) fn clear(&self, id: TicketId) -> String {
-        let (key, id) = (self.key(), hex(&id.0.to_be_bytes()));
-        format!(
-            "UPDATE holdline_session SET id = '', expires = 0, note = '' \
-             WHERE {key} AND id = {id} AND expires > {NOW}"
-        )
-    }
-
-    /// Clears the record by force.
-    pub(super) fn evict(&self, id: TicketId, note: &str, kept: Duration) -> String {
-        let (line, id) = (hex(self.line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-        let (named, note, kept) = (self.named, hex(note.as_bytes()), micros(kept));
-        format!("CALL holdline_1_disown({line}, {named}, {id}, {note}, {kept})")
-    }
-
-    pub(super) fn look(&self) -> String {
-        let (key, line) = (self.key(), hex(self.line.as_str().as_bytes()));
-        format!(
-            "SELECT 0, last, id, 1, expires - {NOW}, 1, note FROM holdline_session \
-             WHERE {key} AND expires > 0 {}",
-            and_evicted(&line)
-        )
-    }
+/// Records the holder of a lock of the scheme `row` or `named`, which already has the lock, in its
+/// line, and sets the last insert id to its token. Records nothing if its session has ended: then
+/// another may hold the lock and be on record.
+pub(super) fn record(key: &Key, ticket: &Ticket, session: u64, note: &str) -> Statement {
+    let (line, id, note) = (key.hex(), hex(&ticket.id.0.to_be_bytes()), hex(note.as_bytes()));
+    let (lease, weight, capacity) = (micros(ticket.lease), ticket.weight, ticket.capacity);
+    let text = format!(
+        "UPDATE holdline_line SET expires = {NOW} + {lease}, due = expires, \
+         seq = LAST_INSERT_ID(GREATEST(last + 1, expires - {lease})), last = seq, places = 1, \
+         capacity = {capacity}, held = {weight}, front = {}, id = {id}, weight = {weight}, \
+         note = {note}, listener = {session} WHERE name = {line} AND IS_USED_LOCK({}) IS NOT NULL",
+        i64::MAX,
+        session_key(session)
+    );
+    Statement { line: Some(key.clone()), ..Statement::text(text) }
 }
 
-/// The names of the held locks of the scheme `row` or `named`.
-pub(super) fn list_sessions(prefix: &str, named: bool) -> String {
-    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
-    format!(
-        "SELECT name FROM holdline_session WHERE name >= {prefix} AND named = {named} \
-         AND LEFT(name, {length}) = {prefix} AND expires > {NOW} ORDER BY name"
-    )
+/// The session that holds the lock for this ticket.
+pub(super) fn session_of(key: &Key, id: TicketId) -> String {
+    let (line, id) = (key.hex(), hex(&id.0.to_be_bytes()));
+    format!("SELECT listener FROM holdline_line WHERE name = {line} AND places > 0 AND id = {id}")
 }
 
 /// The front of admission in these lines, and the first place if it has not expired.

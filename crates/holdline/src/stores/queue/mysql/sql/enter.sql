@@ -11,7 +11,7 @@
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_enter(
-  p_line VARBINARY(512), p_id BINARY(16), p_weight BIGINT, p_capacity BIGINT, p_lease BIGINT,
+  p_line VARBINARY(513), p_id BINARY(16), p_weight BIGINT, p_capacity BIGINT, p_lease BIGINT,
   p_wait BIGINT, p_tokens BIGINT, p_least BIGINT, p_how BIGINT, p_note VARBINARY(4096),
   p_listener BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER

@@ -4,7 +4,7 @@ DELIMITER //
 
 -- Records by whom and why a place was removed by force. The last 8 of a line are kept.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_note(
-  p_line VARBINARY(512), p_id BINARY(16), p_note VARBINARY(4096), p_now BIGINT, p_kept BIGINT)
+  p_line VARBINARY(513), p_id BINARY(16), p_note VARBINARY(4096), p_now BIGINT, p_kept BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_old BIGINT DEFAULT 0;
@@ -14,7 +14,7 @@ BEGIN
 END //
 
 -- Removes an existing place. If it is the first, the second moves into the line's row.
-CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(512), p_seq BIGINT)
+CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(513), p_seq BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_first, v_places, v_weight, v_front, v_next, v_next_weight, v_expires,
@@ -44,7 +44,7 @@ END //
 -- Moves the front past all places that now fit, and adds them, except the asker's, to the places to
 -- wake: id, seq and listener, 32 bytes each, 200 at most.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_advance(
-  p_line VARBINARY(512), p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
+  p_line VARBINARY(513), p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_seq, v_weight,
@@ -84,7 +84,7 @@ END //
 
 -- Removes all expired places before it admits others, so that no expired place is woken.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_lapse(
-  p_line VARBINARY(512), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
+  p_line VARBINARY(513), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_seq, v_first BIGINT;

@@ -12,9 +12,11 @@ CREATE TABLE IF NOT EXISTS holdline_schema (
 ) ENGINE = InnoDB;
 
 -- The head of each line, and its first place, so that a lock without waiters is one row. The row of
--- an empty line stays, because it has the last token.
+-- an empty line stays, because it has the last token. `name` is the lock's; or that of a lock of the
+-- scheme row or named, after a byte of 1 or 2. The holder of such a lock is a line's only place, and
+-- `listener` is its session: the N of the GET_LOCK('holdline-session:N') of its connection.
 CREATE TABLE IF NOT EXISTS holdline_line (
-  name     VARBINARY(512)  NOT NULL PRIMARY KEY,
+  name     VARBINARY(513)  NOT NULL PRIMARY KEY,
   capacity BIGINT          NOT NULL DEFAULT 0,
   last     BIGINT          NOT NULL DEFAULT 0,                   -- highest token given or reserved
   places   BIGINT          NOT NULL DEFAULT 0,                   -- the number of places
@@ -32,7 +34,7 @@ CREATE TABLE IF NOT EXISTS holdline_line (
 
 -- The places behind the first.
 CREATE TABLE IF NOT EXISTS holdline_place (
-  line     VARBINARY(512)  NOT NULL,
+  line     VARBINARY(513)  NOT NULL,
   seq      BIGINT          NOT NULL,                             -- place number: a holder's token
   id       BINARY(16)      NOT NULL,                             -- the ticket's
   weight   BIGINT          NOT NULL,
@@ -46,7 +48,7 @@ CREATE TABLE IF NOT EXISTS holdline_place (
 
 -- Tickets that left while a request of theirs to enter was still in flight.
 CREATE TABLE IF NOT EXISTS holdline_barred (
-  line  VARBINARY(512) NOT NULL,
+  line  VARBINARY(513) NOT NULL,
   id    BINARY(16)     NOT NULL,
   until BIGINT         NOT NULL,
   PRIMARY KEY (line, id)
@@ -55,7 +57,7 @@ CREATE TABLE IF NOT EXISTS holdline_barred (
 -- Places removed by force: the last 8 of each line.
 CREATE TABLE IF NOT EXISTS holdline_evicted (
   n     BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
-  line  VARBINARY(512)  NOT NULL,
+  line  VARBINARY(513)  NOT NULL,
   id    BINARY(16)      NOT NULL,
   note  VARBINARY(4096) NOT NULL,
   until BIGINT          NOT NULL,
