@@ -8,12 +8,7 @@ use std::sync::OnceLock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 #[cfg(feature = "postgres")]
-use {
-    crate::sync::Mutex,
-    std::pin::Pin,
-    std::task::{Context, Poll},
-    tokio::sync::watch,
-};
+use {crate::sync::Mutex, tokio::sync::watch};
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
 #[derive(Debug)]
@@ -45,43 +40,6 @@ impl Background {
         F: Future<Output: Send> + Send + 'static,
     {
         self.handle.get().expect("it was started when the store was opened").spawn(task)
-    }
-}
-
-/// A future whose work goes on in the background when it is dropped.
-#[cfg(feature = "postgres")]
-pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static> {
-    work: Option<Pin<Box<F>>>,
-    runtime: &'static Background,
-}
-
-#[cfg(feature = "postgres")]
-impl<F: Future<Output: Send> + Send + 'static> Finished<F> {
-    pub(crate) fn new(runtime: &'static Background, work: F) -> Self {
-        Finished { work: Some(Box::pin(work)), runtime }
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.runtime.spawn(work);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::raw::{Raw, ticket};
 use crate::server::{one, private, url_at};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::{Link, Way, soon, until};
@@ -84,6 +84,38 @@ async fn renewals_go_on_while_calls_are_not_polled() {
         drop(kept);
         guard.unlock().await.expect("held");
     }
+}
+
+/// Calls whose futures are kept, but not polled, hold up no other call.
+#[tokio::test]
+async fn calls_go_on_while_others_are_not_polled() {
+    let Some(server) = private("unpolled_calls", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let kept: Vec<_> = (0..8).map(|n| Mutex::new(&client, format!("kept {n}"))).collect();
+    let mut kept: Vec<_> = kept.iter().map(|lock| Box::pin(lock.lock())).collect();
+    for lock in &mut kept {
+        assert!(lock.as_mut().now_or_never().is_none(), "it is asked for");
+    }
+    let guard = Mutex::new(&client, "y").try_lock().await.expect("an answer").expect("it is free");
+    guard.unlock().await.expect("held");
+    for lock in kept {
+        lock.await.expect("it was asked for").unlock().await.expect("held");
+    }
+}
+
+/// A host that accepts connections and stays silent keeps nobody from the next host of the URL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_host_is_passed_over() {
+    let Some(server) = private("silent_host", &["fsync=off"]) else { return };
+    drop(open(&server.url()).await.expect("installs"));
+    let link = Link::to(server.address()).expect("a port is free");
+    link.stall(Way::Replies);
+    let (host, port) = server.address();
+    let url = server
+        .url()
+        .replace(&format!("{host}:{port}"), &format!("{},{host}:{port}", link.address()));
+    let client = open(&url).await.expect("the second host answers");
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
 }
 
 /// A reply of half a megabyte, which the connection cannot hold back for its reader.

@@ -5,6 +5,7 @@ use crate::server::{Server, one, private};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 
 fn url(server: &Server) -> String {
@@ -115,4 +116,25 @@ async fn one_holds_at_a_time() {
     while let Some(done) = tasks.join_next().await {
         done.expect("no panic");
     }
+}
+
+/// A row that another client has locked takes no further connection for each try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_row_takes_no_connections() {
+    let Some(server) = private("shedlock_locked", &["fsync=off"]) else { return };
+    let client = open(&format!("{}&scheme=shedlock", server.url())).await.expect("opens");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    let mut sql = server.sql().await;
+    let blocker = sql.transaction().await.expect("begins");
+    blocker.execute("SELECT FROM shedlock FOR UPDATE", &[]).await.expect("locks");
+    let waits = tokio::spawn(async move { lock.lock().await });
+    let refused = || server.logged("canceling statement due to lock timeout");
+    until("it has tried often", async || refused() >= 5).await;
+    let watch = server.sql().await;
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline'";
+    assert_eq!(one::<i64>(&watch, ours, &[]).await, 1);
+    blocker.rollback().await.expect("ends");
+    let guard = soon("the lock", waits).await.expect("no panic").expect("free now");
+    guard.unlock().await.expect("held");
 }

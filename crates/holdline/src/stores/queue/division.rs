@@ -1,26 +1,91 @@
-//! The division of a batch of calls that the server has refused, and has undone.
+//! Batches of calls, and the division of a batch that the server has refused, and has undone.
 //!
 //! If a row is locked, the batch is divided in halves, and they again, so that the calls for other
 //! rows do not wait for that one. What is left, for locked rows, is sent call by call after all
 //! others. After another refusal all calls are sent one by one, so that none can fail the others.
 
+use super::calls::Answer;
+use super::sql::Fault;
 use std::collections::VecDeque;
 use std::mem;
 
+/// A connection, or several, that carry batches.
+pub(super) trait Carrier: Sync {
+    type Call: Queued;
+
+    /// Sends several calls as one message. If one is refused, all are undone.
+    fn together(
+        &self,
+        batch: &[Self::Call],
+    ) -> impl Future<Output = Result<Vec<Answer>, Fault>> + Send;
+
+    /// Sends a call by itself.
+    fn alone(&self, call: &Self::Call) -> impl Future<Output = Result<Answer, Fault>> + Send;
+}
+
+/// A call whose caller waits elsewhere.
+pub(super) trait Queued: Send + Sync {
+    /// Whether the caller waits, and has time left.
+    fn is_wanted(&self) -> bool;
+
+    /// Answers the caller, if it still waits.
+    fn answer(self, answer: Result<Answer, Fault>);
+}
+
+/// Sends calls together, as far as the server allows that, and answers each. A call that is not
+/// wanted any more is not sent.
+pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<C::Call>) {
+    let mut division = Division::new(calls);
+    while let Some(batch) = division.next() {
+        let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(Queued::is_wanted);
+        late.into_iter().for_each(refuse);
+        if batch.len() < 2 {
+            division.alone.extend(batch);
+            continue;
+        }
+        match carrier.together(&batch).await {
+            Ok(answers) => {
+                for (call, answer) in batch.into_iter().zip(answers) {
+                    call.answer(Ok(answer));
+                }
+            }
+            Err(fault) if fault.undone() => division.refused(batch, fault.locked()),
+            Err(fault) => {
+                for call in batch {
+                    call.answer(Err(fault.clone()));
+                }
+            }
+        }
+    }
+    for call in division.alone {
+        if call.is_wanted() {
+            let answer = carrier.alone(&call).await;
+            call.answer(answer);
+        } else {
+            refuse(call);
+        }
+    }
+}
+
+pub(super) fn refuse(call: impl Queued) {
+    call.answer(Err(Fault::Unsent("nobody waits for it, or its time is over".to_owned())));
+}
+
 /// The parts of a batch that have yet to be sent.
 #[derive(Debug)]
-pub(super) struct Division<C> {
+struct Division<C> {
     parts: VecDeque<Vec<C>>,
+    /// The calls to send alone.
     alone: Vec<C>,
 }
 
 impl<C> Division<C> {
-    pub(super) fn new(calls: Vec<C>) -> Self {
+    fn new(calls: Vec<C>) -> Self {
         Division { parts: VecDeque::from([calls]), alone: Vec::new() }
     }
 
     /// The next part to send as a batch; `None` if all that are left are to be sent alone.
-    pub(super) fn next(&mut self) -> Option<Vec<C>> {
+    fn next(&mut self) -> Option<Vec<C>> {
         // A single call has no others to wait for.
         if self.alone.is_empty() && self.parts.len() == 1 && self.parts[0].len() < 2 {
             self.alone = mem::take(&mut self.parts).into_iter().flatten().collect();
@@ -29,18 +94,13 @@ impl<C> Division<C> {
     }
 
     /// Takes a part back that was refused, and whether the reason is that a row is locked.
-    pub(super) fn refused(&mut self, mut part: Vec<C>, locked: bool) {
+    fn refused(&mut self, mut part: Vec<C>, locked: bool) {
         if locked && part.len() > 1 {
             let half = part.split_off(part.len() / 2);
             self.parts.extend([part, half]);
         } else {
             self.alone.extend(part);
         }
-    }
-
-    /// The calls to send alone.
-    pub(super) fn alone(self) -> Vec<C> {
-        self.alone
     }
 }
 
@@ -57,7 +117,7 @@ mod tests {
                 division.refused(part, true);
             }
         }
-        (batches, division.alone())
+        (batches, division.alone)
     }
 
     #[test]
@@ -86,6 +146,6 @@ mod tests {
         let part = division.next().expect("a batch");
         division.refused(part, false);
         assert!(division.next().is_none());
-        assert_eq!(division.alone(), [1, 2, 3]);
+        assert_eq!(division.alone, [1, 2, 3]);
     }
 }

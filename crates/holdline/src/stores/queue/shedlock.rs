@@ -38,7 +38,8 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
     const NOW: &'static str;
     /// The whole microseconds until `lock_until`.
     const LEFT: &'static str;
-    /// A condition that is true, and makes a write durable before it is answered.
+    /// A condition that is true, makes a write durable before it is answered, and limits its wait
+    /// for the row.
     const DURABLE: &'static str;
     /// The statement that takes a row which is free or the owner's. Its result is 1 if the owner
     /// has the row, or else the number of microseconds for which another has it. A lock that
@@ -65,11 +66,6 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
         sql: &str,
     ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 
-    /// Runs a statement that changes nothing, and whose reply may be long.
-    fn read(&self, sql: &str) -> impl Future<Output = Result<Answer, Fault>> + Send {
-        self.call(None, sql)
-    }
-
     /// The tickets whose requests to take a row are still unanswered.
     fn in_flight(&self) -> &InFlight;
 
@@ -86,12 +82,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 const KEEP: &str = "\
     UPDATE {t} SET lock_until = greatest(lock_until, {until}), locked_by = {by} \
-    WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now} AND {durable}";
+    WHERE {durable} AND name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
 
 /// A released row belongs to nobody, though it may stay locked for a while.
 const LEAVE: &str = "\
     UPDATE {t} SET lock_until = greatest({now}, {until}), locked_by = 'holdline, released' \
-    WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
+    WHERE {durable} AND name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
 
 const LOOK: &str = "\
     SELECT {left}, locked_by FROM {t} WHERE name = {name} AND lock_until > {now}";
@@ -102,7 +98,7 @@ const LIST: &str = "\
 /// Here `by` is the whole present value of `locked_by`.
 const EVICT: &str = "\
     UPDATE {t} SET lock_until = {now} \
-    WHERE name = {name} AND locked_by = {by} AND lock_until > {now}";
+    WHERE {durable} AND name = {name} AND locked_by = {by} AND lock_until > {now}";
 
 /// A statement with these values for its words in braces. Words inside of a value are not replaced.
 fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> String {
@@ -274,7 +270,7 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let length = prefix.chars().count().to_string();
         let values = [("length", length), ("prefix", D::text(prefix)?)];
-        let answer = self.0.read(&statement(&self.0, LIST, &values)).await;
+        let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?;
         let mut names = answer.names();
         // A table's collation may consider names equal that are not.

@@ -63,6 +63,11 @@ impl Fault {
         self.is(&CONFLICTS)
     }
 
+    /// Whether the reason may be that another transaction has locked the row.
+    pub(super) fn locked(&self) -> bool {
+        self.conflict() || self.is(&["55P03"])
+    }
+
     /// Whether the connection or the statement was ended, so that the call may be repeated once on
     /// another connection: it broke, or its server is shutting down or has become a standby.
     pub(super) fn ended(&self) -> bool {

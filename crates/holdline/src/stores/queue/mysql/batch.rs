@@ -15,7 +15,9 @@
 
 use super::connection::ask;
 use super::text::{self, Statement};
+use crate::clock;
 use crate::stores::queue::calls::Answer;
+use crate::stores::queue::division;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
@@ -34,6 +36,16 @@ pub(super) struct Queued {
     /// When its caller gives up.
     pub(super) limit: Time,
     pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
+}
+
+impl division::Queued for Queued {
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed() && clock::now() < self.limit
+    }
+
+    fn answer(self, answer: Result<Answer, Fault>) {
+        let _ = self.reply.send(answer); // unless its runtime has ended
+    }
 }
 
 /// The calls that wait for a connection, oldest first.

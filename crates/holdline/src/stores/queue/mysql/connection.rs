@@ -21,7 +21,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
-use crate::stores::queue::division::Division;
+use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::Background;
@@ -157,35 +157,10 @@ impl Connections {
             }
             None => {}
             Some((connections, _permit)) => {
-                connections.make_all(self.batcher.take(number)).await;
+                division::send(&*connections, self.batcher.take(number)).await;
             }
         }
         answer.await.unwrap_or_else(abandoned)
-    }
-
-    /// Makes calls together, as far as the server allows that.
-    async fn make_all(&self, calls: Vec<Queued>) {
-        let mut division = Division::new(calls);
-        while let Some(batch) = division.next() {
-            let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
-            match self.send(limit, Sent::Batch(&batch)).await {
-                Ok(answers) => {
-                    for (call, answer) in batch.into_iter().zip(answers) {
-                        let _ = call.reply.send(Ok(answer)); // unless its runtime has ended
-                    }
-                }
-                Err(fault) if fault.undone() => division.refused(batch, fault.conflict()),
-                Err(fault) => {
-                    for call in batch {
-                        let _ = call.reply.send(Err(fault.clone()));
-                    }
-                }
-            }
-        }
-        for call in division.alone() {
-            let answer = self.send(call.limit, Sent::Alone(&call.statement)).await;
-            let _ = call.reply.send(answer.map(|mut answers| answers.pop().unwrap_or_default()));
-        }
     }
 
     /// The connections for the next call, and a permit for one of them.
@@ -199,14 +174,6 @@ impl Connections {
             }
         }
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
-    }
-
-    /// Sends a message, unless its time is over: it would only cost the connection.
-    async fn send(&self, limit: Time, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
-        if limit <= clock::now() {
-            return Err(Fault::Unsent("its time is over".to_owned()));
-        }
-        answered(limit, self.ask(sent)).await
     }
 
     /// Sends a message over a connection that nothing else uses until it is answered.
@@ -251,6 +218,20 @@ impl Connections {
             *state = (state.0.saturating_add(1), clock::now().after(pause));
         }
         connected
+    }
+}
+
+impl Carrier for Connections {
+    type Call = Queued;
+
+    async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
+        answered(limit, self.ask(Sent::Batch(batch))).await
+    }
+
+    async fn alone(&self, call: &Queued) -> Result<Answer, Fault> {
+        let answers = answered(call.limit, self.ask(Sent::Alone(&call.statement))).await;
+        Ok(answers?.pop().unwrap_or_default())
     }
 }
 

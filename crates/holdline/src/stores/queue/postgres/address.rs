@@ -171,12 +171,10 @@ impl Address {
         self.tls_options.check(self.tls).map_err(invalid)
     }
 
-    /// The client's configuration. Its connect timeout is that of one host of several.
-    pub(super) fn config(&self) -> tokio_postgres::Config {
+    /// The client's configuration for one of the hosts.
+    pub(super) fn config(&self, (host, port): &(String, u16)) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
-        for (host, port) in &self.hosts {
-            config.host(host).port(*port);
-        }
+        config.host(host).port(*port);
         if let Some(user) = &self.user {
             config.user(user);
         }
@@ -194,7 +192,6 @@ impl Address {
             .ssl_mode(ssl_mode)
             .channel_binding(ChannelBinding::Prefer)
             .application_name("holdline")
-            .connect_timeout(self.timeout / self.hosts.len() as u32)
             .keepalives_idle(Duration::from_secs(15))
             .keepalives_interval(Duration::from_secs(5))
             .keepalives_retries(3);

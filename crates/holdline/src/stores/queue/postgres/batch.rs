@@ -1,10 +1,12 @@
-//! The batcher of a lane of a connection: calls that queue while others are in flight are sent
-//! together.
+//! The batchers of a connection, which sends the calls of a lane in batches.
 //!
 //! The server carries out the calls of a connection one after another, and waits for its disk at
 //! the end of each. So while a few messages are in flight, further calls are queued, and the queue
 //! is sent as one message when a reply arrives: several statements in one transaction, with one
 //! commit. A call that finds the connection idle is sent at once, by itself.
+//!
+//! Tasks on the store's thread send the calls and read their replies, so a caller that is not
+//! polled holds up no other call.
 //!
 //! Each call has its own answer. A batch that the server refuses, which undoes all of it, is
 //! [divided](crate::stores::queue::division). It has at most one call for each line, in the order
@@ -13,18 +15,19 @@
 //! their commits are not waited for.
 
 use super::encode;
-use super::errors::LOCKED;
-use super::session::{self, AbortOnDrop, Lane, Session};
+use super::session::{self, Lane, Session};
 use crate::clock;
 use crate::names::Name;
 use crate::stores::queue::calls::Answer;
-use crate::stores::queue::division::Division;
+use crate::stores::queue::division::{self, Carrier};
+use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::sync::Mutex;
-use futures_util::future::join_all;
+use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio_postgres::SimpleQueryMessage;
 
 /// A statement with its parameters, and the conditions for batching it.
 #[derive(Clone, Debug)]
@@ -35,25 +38,27 @@ pub(super) struct Call {
     /// Whether its commit is waited for.
     pub(super) durable: bool,
     pub(super) lane: Lane,
-    /// Whether its reply may be long. Then it is sent by itself.
-    pub(super) long: bool,
+}
+
+/// A call that has yet to be answered.
+pub(super) struct Queued {
+    pub(super) call: Call,
+    /// When its caller gives up.
+    pub(super) limit: Time,
+    /// The request to take a place, which is in flight until it is answered.
+    pub(super) request: Option<OwnRequest>,
+    pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
 }
 
 /// The queue of a lane's calls, to be sent in batches.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Batcher(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// The number of messages in flight.
     in_flight: usize,
     queue: VecDeque<Queued>,
-}
-
-#[derive(Debug)]
-struct Queued {
-    call: Call,
-    reply: oneshot::Sender<Result<Answer, Fault>>,
 }
 
 /// The number of messages in flight at which further calls are queued. The server works on the
@@ -67,31 +72,49 @@ const SHORT_WAIT: &str = "SELECT set_config('holdline.lock_timeout', '100', true
 impl Call {
     /// A call that is sent by itself.
     pub(super) fn alone(sql: String) -> Self {
-        Call { sql, line: None, durable: true, lane: Lane::Foreground, long: false }
+        Call { sql, line: None, durable: true, lane: Lane::Foreground }
+    }
+}
+
+impl division::Queued for Queued {
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed() && clock::now() < self.limit
+    }
+
+    fn answer(self, answer: Result<Answer, Fault>) {
+        if let Some(request) = self.request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt))
+        {
+            request.answered();
+        }
+        let _ = self.reply.send(answer); // unless the caller has given up
     }
 }
 
 impl Batcher {
-    /// Queues a call, unless it can be sent now; then it counts as in flight.
-    fn queue(&self, call: &Call) -> Option<oneshot::Receiver<Result<Answer, Fault>>> {
+    /// Queues a call. Returns whether there is to be another message in flight: then
+    /// [`next`](Self::next) must be called until it is empty.
+    fn queue(&self, call: Queued) -> bool {
         let mut state = self.0.lock();
-        if state.in_flight < UNBATCHED {
-            state.in_flight += 1;
-            return None;
-        }
-        let (reply, answer) = oneshot::channel();
-        state.queue.push_back(Queued { call: call.clone(), reply });
-        Some(answer)
+        state.queue.push_back(call);
+        let more = state.in_flight < UNBATCHED;
+        state.in_flight += usize::from(more);
+        more
     }
 
     /// The batch that replaces a message no longer in flight; empty if nothing is queued. It has
     /// the oldest call and the calls that can go with it. Calls for the same line stay in order.
     fn next(&self) -> Vec<Queued> {
         let mut state = self.0.lock();
-        state.queue.retain(|queued| !queued.reply.is_closed());
         let (mut batch, mut rest) = (Vec::<Queued>::new(), VecDeque::<Queued>::new());
         for queued in std::mem::take(&mut state.queue) {
-            let fits = batch.first().is_none_or(|first| first.call.durable == queued.call.durable);
+            if queued.reply.is_closed() {
+                division::refuse(queued);
+                continue;
+            }
+            let fits = batch.first().is_none_or(|first| {
+                let lines = first.call.line.is_some() && queued.call.line.is_some();
+                lines && first.call.durable == queued.call.durable
+            });
             let mut before = batch.iter().chain(&rest);
             if fits
                 && batch.len() < MAX_CALLS
@@ -111,97 +134,52 @@ impl Batcher {
     }
 }
 
-/// A message of a lane in flight. When it is dropped, the next batch is sent.
-struct InFlight(Arc<Session>, Lane);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let InFlight(session, lane) = self;
-        let batch = session.calls(*lane).batcher.next();
-        if let (false, Ok(runtime)) = (batch.is_empty(), session::runtime()) {
-            runtime.spawn(Arc::clone(session).send_batch(batch, *lane));
+impl Session {
+    /// Makes a call, by itself or in a batch. It goes on if its caller gives up.
+    pub(super) fn call(self: &Arc<Self>, call: Queued) -> Result<(), Fault> {
+        let runtime = session::runtime().map_err(Fault::from)?;
+        let lane = call.call.lane;
+        if self.batcher(lane).queue(call) {
+            let session = Arc::clone(self);
+            runtime.spawn(async move {
+                loop {
+                    let batch = session.batcher(lane).next();
+                    if batch.is_empty() {
+                        return;
+                    }
+                    division::send(&*session, batch).await;
+                }
+            });
         }
+        Ok(())
+    }
+
+    async fn send(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Fault> {
+        self.sends();
+        let reply = answered(clock::now().after(self.timeout), self.client.simple_query(sql)).await;
+        if !reply.as_ref().is_err_and(Fault::silent) {
+            self.hears();
+        }
+        reply
     }
 }
 
-impl Session {
-    /// Makes a call, by itself or in a batch. The caller limits the time.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the call is carried out or not.
-    pub(super) async fn call(self: &Arc<Self>, call: &Call) -> Result<Answer, Fault> {
-        if call.long {
-            return self.send_long(&call.sql).await;
-        }
-        if call.line.is_none() {
-            return self.send(&call.sql).await;
-        }
-        let Some(answer) = self.calls(call.lane).batcher.queue(call) else {
-            let _in_flight = InFlight(Arc::clone(self), call.lane);
-            return self.send(&call.sql).await;
-        };
-        answer.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
-    }
+impl Carrier for Session {
+    type Call = Queued;
 
-    async fn send(&self, sql: &str) -> Result<Answer, Fault> {
-        Ok(encode::answer(self.client.simple_query(sql).await?))
-    }
-
-    /// Sends a call whose reply may be long, and reads the reply in the background: the connection
-    /// passes replies on in order, so one that is not read would hold up all later ones, and the
-    /// caller may not be polled.
-    async fn send_long(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
-        let (session, sql) = (Arc::clone(self), sql.to_owned());
-        let runtime = session::runtime().map_err(Fault::from)?;
-        let reading = runtime.spawn(async move { session.send(&sql).await });
-        // A call whose time is over must not keep the connection of a silent server open.
-        let _abort = AbortOnDrop(reading.abort_handle());
-        reading.await.unwrap_or_else(|_| Err(Fault::Broken("its thread has ended".to_owned())))
-    }
-
-    async fn send_batch(self: Arc<Self>, batch: Vec<Queued>, lane: Lane) {
-        let _in_flight = InFlight(Arc::clone(&self), lane);
-        let limit = clock::now().after(self.timeout);
-        let mut division = Division::new(batch);
-        while let Some(batch) = division.next() {
-            match answered(limit, self.send_together(&batch)).await {
-                Ok(answers) => {
-                    for (one, answer) in batch.into_iter().zip(answers) {
-                        let _ = one.reply.send(Ok(answer)); // unless the caller has given up
-                    }
-                }
-                Err(fault) if fault.undone() => {
-                    division.refused(batch, fault.conflict() || fault.is(&LOCKED));
-                }
-                Err(fault) => {
-                    for one in batch {
-                        let _ = one.reply.send(Err(fault.clone()));
-                    }
-                }
-            }
-        }
-        let session = &self;
-        let alone = division.alone().into_iter().map(|one| async move {
-            let answer = answered(limit, session.send(&one.call.sql)).await;
-            let _ = one.reply.send(answer);
-        });
-        join_all(alone).await;
-    }
-
-    /// Sends a batch as one message.
-    async fn send_together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let statements = batch.iter().map(|one| &*one.call.sql);
         let sql = [SHORT_WAIT].into_iter().chain(statements).collect::<Vec<_>>().join("; ");
-        let mut answers = encode::answers(self.client.simple_query(&sql).await?);
+        let mut answers = encode::answers(self.send(&sql).await?);
         if answers.len() != batch.len() + 1 {
-            let found = answers.len();
-            return Err(Fault::Broken(format!(
-                "{found} answers to {} statements",
-                batch.len() + 1
-            )));
+            let (found, asked) = (answers.len(), batch.len() + 1);
+            return Err(Fault::Broken(format!("{found} answers to {asked} statements")));
         }
         Ok(answers.split_off(1))
+    }
+
+    async fn alone(&self, one: &Queued) -> Result<Answer, Fault> {
+        self.send(&one.call.sql).await.map(encode::answer)
     }
 }
 
@@ -213,19 +191,25 @@ mod tests {
 
     /// A batcher with the maximum of messages in flight and these calls in its queue.
     fn queued(calls: &[(&str, bool)]) -> (Batcher, Answers) {
-        let batcher = Batcher::default();
-        let call = |line: &str, durable| Call {
-            sql: line.to_owned(),
-            line: Some(Name::new(line).expect("a name")),
-            durable,
-            ..Call::alone(String::new())
+        let (batcher, mut answers) = (Batcher::default(), Vec::new());
+        let mut queue = |line: &str, durable| {
+            let line = Name::new(line).ok();
+            let sql = line.as_ref().map_or("", Name::as_str).to_owned();
+            let (reply, answer) = oneshot::channel();
+            answers.push(answer);
+            let call = Call { line, durable, ..Call::alone(sql) };
+            batcher.queue(Queued { call, limit: Time(u64::MAX), request: None, reply })
         };
         for _ in 0..UNBATCHED {
-            assert!(batcher.queue(&call("first", true)).is_none(), "it is sent at once");
+            assert!(queue("first", true), "it is sent at once");
         }
-        let queue = |&(line, durable)| batcher.queue(&call(line, durable)).expect("queued");
-        let answers = calls.iter().map(queue).collect();
-        (batcher, answers)
+        for &(line, durable) in calls {
+            assert!(!queue(line, durable));
+        }
+        for _ in 0..UNBATCHED {
+            assert_eq!(batcher.next().len(), 1);
+        }
+        (batcher, answers.split_off(UNBATCHED))
     }
 
     fn lines(batch: &[Queued]) -> Vec<&str> {
@@ -247,6 +231,14 @@ mod tests {
         assert_eq!(lines(&batcher.next()), ["b", "d"], "a line's departure is before its entry");
         assert_eq!(lines(&batcher.next()), ["a", "c"]);
         assert_eq!(lines(&batcher.next()), ["a"]);
+    }
+
+    #[test]
+    fn a_call_without_a_line_is_sent_by_itself() {
+        let (batcher, _answers) = queued(&[("", true), ("a", true), ("", true), ("b", true)]);
+        assert_eq!(lines(&batcher.next()), [""]);
+        assert_eq!(lines(&batcher.next()), ["a", "b"]);
+        assert_eq!(lines(&batcher.next()), [""]);
     }
 
     #[test]

@@ -1,30 +1,32 @@
 //! The connection for commands: one for a store and its background handle, made when it is first
 //! needed and again when it breaks.
 //!
-//! Calls are pipelined: sent without waiting for replies, and carried out by the server in order.
-//! Every call has a time limit, connecting included. A call that is given up is carried out or not,
-//! but before any later call. Its reply is still awaited, so that the server's backlog of calls
-//! stays bounded and counted, however soon callers give up. A connection that has not answered for
-//! a second is closed, because it may have been cut without either end noticing.
+//! Calls are [batched](super::batch). Every call has a time limit, connecting included. A call that
+//! is given up is carried out or not, but before any later call for the same line. A connection on
+//! which a message has had no reply for a second is closed, because it may have been cut without
+//! either end noticing.
 
 use super::address::{Address, Scheme};
-use super::batch::Call;
-use super::session::{self, Lane, Session};
+use super::batch::{Call, Queued};
+use super::session::{self, Session};
 use super::{schema, shedlock};
-use crate::clock::{self, within};
+use crate::clock;
 use crate::store::TicketId;
-use crate::stores::queue::calls::{Answer, recorded, repeat};
+use crate::stores::queue::calls::{Answer, repeat};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered};
-use crate::stores::runtime::{Finished, Joint};
+use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::oneshot;
 
-/// How long a connection may leave a call without a reply before it is closed.
+/// How long a connection may leave a message without a reply before it is closed. It is doubled, up
+/// to the longest, for a connection to a server that has not answered since it was made: such a
+/// server keeps every connection until it goes on.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -40,8 +42,8 @@ pub(super) struct Connection {
 #[derive(Default)]
 struct Slot {
     session: Option<Arc<Session>>,
-    /// Since when calls have gone without a reply.
-    silent: Option<Time>,
+    /// How long the connection may be silent.
+    patience: Duration,
     /// The number of consecutive failures to connect.
     failures: u32,
     /// The earliest time of the next attempt to connect.
@@ -68,44 +70,16 @@ impl Connection {
     }
 
     async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {
-        let (session, permit) = self.permitted(call.lane).await?;
-        let (slot, own) = (Arc::clone(&self.slot), Arc::clone(&session));
-        let runtime = session::runtime().map_err(Fault::from)?;
+        let session = self.session().await?;
         let request = taker.map(|id| self.in_flight.begin_own(id));
-        let mut work = Finished::new(runtime, async move {
-            let asked = answered(limit, own.call(&call));
-            let reply = recorded(request, asked).await;
-            if !reply.as_ref().is_err_and(Fault::silent) {
-                in_slot(&slot, &own, |slot| slot.silent = None);
-            }
-            drop(permit);
-            reply
-        });
-        // Declared after `work`, so it is dropped first, before the work goes on without it.
-        let mut caller = Caller { slot: &self.slot, session: &session, gives_up: true };
-        let reply = (&mut work).await;
-        caller.gives_up = reply.as_ref().is_err_and(Fault::silent);
-        drop(caller);
-        if reply.as_ref().is_err_and(Fault::ended) {
+        let (reply, answer) = oneshot::channel();
+        session.call(Queued { call, limit, request, reply })?;
+        let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));
+        let answer = answer.await.unwrap_or_else(gone);
+        if answer.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
-        reply
-    }
-
-    /// The current connection, and a permit for a call on it. A call that waits for a permit checks
-    /// from time to time whether there is another connection.
-    async fn permitted(&self, lane: Lane) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
-        loop {
-            let session = self.session().await?;
-            let soon = clock::now().after(MAX_SILENCE / 4);
-            let permit =
-                within(soon, Arc::clone(&session.calls(lane).permits).acquire_owned()).await;
-            if let Some(Ok(permit)) = permit
-                && self.usable().is_some_and(|present| Arc::ptr_eq(&present, &session))
-            {
-                return Ok((session, permit));
-            }
-        }
+        answer
     }
 
     /// The current connection, unless it is silent; or a new one, made once for all calls that wait
@@ -127,8 +101,9 @@ impl Connection {
     }
 
     /// Closes a connection to new calls. Calls in flight may still get a reply.
-    pub(super) fn discard(&self, session: &Arc<Session>) {
-        in_slot(&self.slot, session, Slot::clear);
+    fn discard(&self, session: &Arc<Session>) {
+        let mut slot = self.slot.lock();
+        slot.session.take_if(|present| Arc::ptr_eq(present, session));
     }
 }
 
@@ -155,13 +130,13 @@ async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fa
             return Err(fault);
         }
     };
-    *slot = Slot { session: Some(session), ..Slot::default() };
+    *slot = Slot { session: Some(session), patience: slot.patience, ..Slot::default() };
     crate::metrics::connected("postgres");
     Ok(())
 }
 
 async fn open(address: &Address) -> Result<Session, Fault> {
-    let session = Session::open(address, Box::new(|_| {})).await?;
+    let session = Session::open(address, Arc::new(|_: &str| {})).await?;
     match address.scheme {
         Scheme::Table => schema::check(&session.client, address).await?,
         Scheme::Shedlock => shedlock::check(&session.client, address).await?,
@@ -172,38 +147,16 @@ async fn open(address: &Address) -> Result<Session, Fault> {
 
 impl Slot {
     fn usable(&mut self) -> Option<Arc<Session>> {
-        let silent = self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE);
-        if silent || self.session.as_ref().is_some_and(|session| session.is_over()) {
-            self.clear();
+        let session = self.session.as_ref()?;
+        if session.has_heard() {
+            self.patience = MAX_SILENCE;
+        }
+        if session.silence() > self.patience.max(MAX_SILENCE) {
+            self.patience = (self.patience * 2).clamp(MAX_SILENCE, LONGEST_SILENCE);
+            self.session = None;
+        } else if session.is_over() {
+            self.session = None;
         }
         self.session.clone()
-    }
-
-    fn clear(&mut self) {
-        (self.session, self.silent) = (None, None);
-    }
-}
-
-/// Changes the slot, unless it has another connection by now.
-fn in_slot(slot: &Mutex<Slot>, session: &Arc<Session>, change: impl FnOnce(&mut Slot)) {
-    let mut slot = slot.lock();
-    if slot.session.as_ref().is_some_and(|present| Arc::ptr_eq(present, session)) {
-        change(&mut slot);
-    }
-}
-
-/// The caller of a call in flight. When it gives up, its drop records since when there was no
-/// reply.
-struct Caller<'a> {
-    slot: &'a Mutex<Slot>,
-    session: &'a Arc<Session>,
-    gives_up: bool,
-}
-
-impl Drop for Caller<'_> {
-    fn drop(&mut self) {
-        if self.gives_up {
-            in_slot(self.slot, self.session, |slot| _ = slot.silent.get_or_insert_with(clock::now));
-        }
     }
 }

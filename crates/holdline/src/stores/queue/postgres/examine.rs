@@ -6,6 +6,7 @@ use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::stores::queue::sql::{Fault, clock_of, connections};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Row};
@@ -21,7 +22,7 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
         let name = format!("{host}:{port}");
         findings.about(&name);
         let alone = Address { hosts: vec![(host.clone(), *port)], ..address.clone() };
-        match Session::open(&alone, Box::new(|_| {})).await {
+        match Session::open(&alone, Arc::new(|_: &str| {})).await {
             Ok(session) => {
                 let server = Server { client: &session.client, limit: address.timeout };
                 primaries += usize::from(server.examine(&address, *port, findings).await);

@@ -127,7 +127,7 @@ async fn listen(shared: Arc<Shared>) {
 async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
     let on_notice = {
         let shared = Arc::clone(shared);
-        Box::new(move |payload: &str| shared.notice(payload))
+        Arc::new(move |payload: &str| shared.notice(payload))
     };
     let session = Session::open(&shared.address, on_notice).await?;
     let more = shared.more.as_deref().unwrap_or_default();

@@ -8,6 +8,7 @@ use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketI
 use crate::stores::queue::calls::{Row, id_of, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
 use crate::stores::queue::sql::{micros, number_of};
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// A server whose functions use a clock that the test sets, and keep notices in a table.
@@ -26,7 +27,7 @@ impl Server {
         let address = Address::read(url.split_once(':').expect("a scheme").1).expect("a good URL");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the system gives a runtime");
-        let session = runtime.block_on(Session::open(&address, Box::new(|_| {})));
+        let session = runtime.block_on(Session::open(&address, Arc::new(|_: &str| {})));
         let session = session.expect("it runs");
         let schema = format!("holdline_{test}");
         let text = text(&schema)

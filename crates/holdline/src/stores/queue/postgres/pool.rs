@@ -71,7 +71,7 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
     if free(&conns, each).is_some() {
         return Ok(());
     }
-    let session = Session::open(&address, Box::new(|_| {})).await?;
+    let session = Session::open(&address, Arc::new(|_: &str| {})).await?;
     let limit = clock::now().after(address.timeout);
     let version = answered(limit, prepare(&session.client, &address)).await?;
     conns.lock().push(Arc::new(Conn { session, version, longest: AtomicU64::new(0) }));

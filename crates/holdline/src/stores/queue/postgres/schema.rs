@@ -6,6 +6,7 @@ use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::stores::queue::sql::{Fault, answered, check_version, micros};
 use futures_util::future::join;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -43,7 +44,7 @@ pub(super) fn text(schema: &str) -> Result<String> {
 /// Installs the tables and functions, all or nothing, even if they already exist.
 pub(super) async fn install(address: &Address) -> Result<()> {
     let explain = |fault: Fault| fault.explain(address, "the schema");
-    let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
+    let session = Session::open(address, Arc::new(|_: &str| {})).await.map_err(explain)?;
     create(&session.client, address).await.map_err(explain)
 }
 
@@ -56,7 +57,7 @@ async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
 /// See [`sweep`](crate::schema::sweep).
 pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     let explain = |fault: Fault| fault.explain(address, "the schema");
-    let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
+    let session = Session::open(address, Arc::new(|_: &str| {})).await.map_err(explain)?;
     let sql = format!("SELECT \"holdline\".sweep({})", micros(idle));
     let sql = statement(&address.schema, &sql);
     let limit = clock::now().after(LONGEST);

@@ -11,10 +11,12 @@ use crate::clock;
 use crate::error::Result as Opened;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Background;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
@@ -24,11 +26,7 @@ pub(super) fn runtime() -> Opened<&'static Background> {
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
-/// The maximum number of calls of a lane without a reply.
-const MAX_CALLS: usize = 128;
-
-/// A lane of a connection. The replies to one lane's calls may go unread, because their program is
-/// stopped or does not poll; the calls of the other go on.
+/// A lane of a connection, with a batcher of its own: renewals are not queued behind other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// For a store's callers.
@@ -37,20 +35,17 @@ pub(super) enum Lane {
     Background,
 }
 
-/// The calls of a lane.
-pub(super) struct Calls {
-    /// Permits for calls. A call that waits for one and is given up costs the server nothing.
-    pub(super) permits: Arc<Semaphore>,
-    pub(super) batcher: Batcher,
-}
-
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
-    foreground: Calls,
-    background: Calls,
-    /// The time limit of a call.
+    foreground: Batcher,
+    background: Batcher,
+    /// The time limit of a message.
     pub(super) timeout: Duration,
+    /// When a message was sent after the last reply.
+    silent: Mutex<Option<Time>>,
+    /// Whether any message was answered.
+    heard: AtomicBool,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortOnDrop,
@@ -85,18 +80,44 @@ impl Session {
         let task = AbortOnDrop(task.abort_handle());
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
-        let calls =
-            || Calls { permits: Arc::new(Semaphore::new(MAX_CALLS)), batcher: Batcher::default() };
-        let (foreground, background) = (calls(), calls());
-        Ok(Session { client, foreground, background, timeout, ended, task })
+        Ok(Session {
+            client,
+            foreground: Batcher::default(),
+            background: Batcher::default(),
+            timeout,
+            silent: Mutex::default(),
+            heard: AtomicBool::new(false),
+            ended,
+            task,
+        })
     }
 
-    /// The calls of a lane.
-    pub(super) fn calls(&self, lane: Lane) -> &Calls {
+    pub(super) fn batcher(&self, lane: Lane) -> &Batcher {
         match lane {
             Lane::Foreground => &self.foreground,
             Lane::Background => &self.background,
         }
+    }
+
+    /// Records that a message is sent.
+    pub(super) fn sends(&self) {
+        self.silent.lock().get_or_insert_with(clock::now);
+    }
+
+    /// Records a reply.
+    pub(super) fn hears(&self) {
+        *self.silent.lock() = None;
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// How long the server has been silent since a message was sent.
+    pub(super) fn silence(&self) -> Duration {
+        self.silent.lock().map_or(Duration::ZERO, |since| since.until(clock::now()))
+    }
+
+    /// Whether any message was answered.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection has ended, and returns the fault. A close by the server is

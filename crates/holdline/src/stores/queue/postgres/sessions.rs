@@ -149,6 +149,19 @@ fn advisory(function: &str, lock: &Lock) -> String {
     format!("pg_{function}{}({key})", if lock.shared { "_shared" } else { "" })
 }
 
+/// The condition that a row `l` of `pg_locks` is a holder of this advisory lock.
+fn key_held(key: &Key) -> String {
+    let (class, object, part) = match *key {
+        Key::Number(number) => ((number >> 32) as u32, number as u32, 1),
+        Key::Pair(high, low) => (high as u32, low as u32, 2),
+    };
+    format!(
+        "l.granted AND l.locktype = 'advisory' AND l.classid = '{class}' AND l.objid = '{object}' \
+         AND l.objsubid = {part} AND l.database = \
+         (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+}
+
 impl Sessions {
     pub(super) fn new(address: Address) -> Self {
         let address = Arc::new(address);
@@ -236,21 +249,19 @@ impl Sessions {
         Ok(None) // removed again in the meantime
     }
 
+    /// The key of an advisory lock.
+    fn key(&self, lock: &Lock) -> Option<Key> {
+        self.keys()?.key(lock.line.as_str())
+    }
+
     /// The server process that holds a lock, and its entry for a snapshot. For a row, only clients
     /// of this library are seen.
     async fn holder(&self, lock: &Lock) -> Answer<Option<(i32, QueueEntry)>> {
-        let key = self.keys().and_then(|keys| keys.key(lock.line.as_str()));
-        let sql = if let Some(key) = key {
-            let (class, object, part) = match key {
-                Key::Number(number) => ((number >> 32) as u32, number as u32, 1),
-                Key::Pair(high, low) => (high as u32, low as u32, 2),
-            };
+        let sql = if let Some(key) = self.key(lock) {
+            let held = key_held(&key);
             format!(
                 "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
-                 LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
-                 AND l.locktype = 'advisory' AND l.classid = '{class}' \
-                 AND l.objid = '{object}' AND l.objsubid = {part} AND l.database = \
-                 (SELECT oid FROM pg_database WHERE datname = current_database())"
+                 LEFT JOIN pg_stat_activity a USING (pid) WHERE {held}"
             )
         } else {
             format!(
@@ -393,8 +404,13 @@ impl Dialect for Sessions {
         let Some((pid, _)) = self.holder(lock).await?.filter(|(_, place)| place.id == id) else {
             return Ok(None);
         };
-        let sql = if self.keys().is_some() {
-            format!("SELECT 0, pg_terminate_backend({pid})")
+        let sql = if let Some(key) = self.key(lock) {
+            // By now it may not hold the lock any more.
+            let held = key_held(&key);
+            format!(
+                "SELECT 0, pg_terminate_backend(l.pid) FROM pg_locks l \
+                 WHERE {held} AND l.pid = {pid}"
+            )
         } else {
             // The token comes first: another holder may have the row as soon as the session ends.
             // By now it may hold another row, or none: its name says so.

@@ -46,7 +46,8 @@ impl Dialect for Rows {
     const NOW: &str = "timezone('utc', clock_timestamp())";
     const LEFT: &str = "(extract(epoch FROM lock_until - timezone('utc', clock_timestamp())) \
         * 1000000)::bigint";
-    const DURABLE: &str = "(SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
+    const DURABLE: &str = "(SELECT set_config('lock_timeout', '800', true) = '800ms' \
+        AND CASE WHEN current_setting('synchronous_commit') = 'off' \
         THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END)";
     const ENTER: &str = "\
         WITH other AS MATERIALIZED (SELECT {left} AS us FROM {t} \
@@ -80,11 +81,6 @@ impl Dialect for Rows {
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
         let call = Call { lane: self.1, ..Call::alone(sql.to_owned()) };
         self.0.call(taker, call).await
-    }
-
-    async fn read(&self, sql: &str) -> Result<Answer, Fault> {
-        let call = Call { lane: self.1, long: true, ..Call::alone(sql.to_owned()) };
-        self.0.call(None, call).await
     }
 
     fn in_flight(&self) -> &InFlight {

@@ -65,10 +65,9 @@ impl Table {
         self.answer(taker, call, &lock(line)).await
     }
 
-    /// Calls a function whose reply may be long.
+    /// Calls a function that only reads.
     async fn read(&self, what: &str, function: &str, param: &str) -> Result<Answer> {
-        let call = Call { long: true, ..self.statement(function, &[Param::Text(param)])? };
-        self.answer(None, call, what).await
+        self.answer(None, self.statement(function, &[Param::Text(param)])?, what).await
     }
 
     fn statement(&self, function: &str, params: &[Param<'_>]) -> Result<Call> {

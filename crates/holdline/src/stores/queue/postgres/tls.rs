@@ -1,37 +1,61 @@
 //! Connecting, with TLS in builds with the feature `postgres-tls`.
 
 use super::address::Address;
-use crate::stores::queue::sql::Fault;
+use crate::clock;
+use crate::stores::queue::sql::{Fault, answered};
 use futures_util::future::BoxFuture;
+use std::sync::Arc;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
 /// A future that drives a connection until it ends.
 pub(super) type Driver = BoxFuture<'static, Fault>;
 
 /// Called with the payload of every notification.
-pub(super) type OnNotice = Box<dyn Fn(&str) + Send>;
+pub(super) type OnNotice = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Connects. The caller limits the time.
+/// Connects to the first usable host. Each has its share of the time, so that one that accepts
+/// connections but does not answer keeps nobody from the next. The caller limits the whole time.
 pub(super) async fn connect(
     address: &Address,
     on_notice: OnNotice,
 ) -> Result<(Client, Driver), Fault> {
-    if address.tls {
-        return secure(address, on_notice).await;
+    let mut fault = Fault::Silence;
+    for (host, share) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
+        let limit = clock::now().after(address.timeout / share as u32);
+        let connecting = Box::pin(connect_to(address, host, Arc::clone(&on_notice))); // it is large
+        match answered(limit, connecting).await {
+            Ok(connected) => return Ok(connected),
+            Err(failed) => fault = failed,
+        }
     }
-    let (client, connection) = address.config().connect(NoTls).await?;
+    Err(fault)
+}
+
+async fn connect_to(
+    address: &Address,
+    host: &(String, u16),
+    on_notice: OnNotice,
+) -> Result<(Client, Driver), Fault> {
+    if address.tls {
+        return secure(address, host, on_notice).await;
+    }
+    let (client, connection) = address.config(host).connect(NoTls).await?;
     Ok((client, Box::pin(drive(connection, on_notice))))
 }
 
 #[cfg(feature = "postgres-tls")]
-async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
+async fn secure(
+    address: &Address,
+    host: &(String, u16),
+    on_notice: OnNotice,
+) -> Result<(Client, Driver), Fault> {
     // Certificates are read again for each connection, so that they can be renewed.
     let tls = address
         .tls_options
         .config(address)
         .map_err(|error| Fault::from(crate::Error::from(error)))?;
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
-    let connected = address.config().connect(tls).await;
+    let connected = address.config(host).connect(tls).await;
     let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;
     Ok((client, Box::pin(drive(connection, on_notice))))
 }
@@ -58,7 +82,7 @@ fn untrusted(fault: Fault, address: &Address) -> Fault {
 
 #[cfg(not(feature = "postgres-tls"))]
 #[allow(clippy::unused_async, reason = "with TLS it waits")]
-async fn secure(_: &Address, _: OnNotice) -> Result<(Client, Driver), Fault> {
+async fn secure(_: &Address, _: &(String, u16), _: OnNotice) -> Result<(Client, Driver), Fault> {
     use crate::error::ErrorKind;
     let message = "TLS to PostgreSQL is not in this build; build with the feature \"postgres-tls\"";
     Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()))
