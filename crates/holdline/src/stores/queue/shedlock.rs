@@ -44,7 +44,6 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
     /// has the row, or else the number of microseconds for which another has it. A lock that
     /// another has is only read, neither locked nor written. A repeated request for one's own lock
     /// is answered as the first one.
-    /// first one.
     const ENTER: &'static str;
 
     /// A text as an SQL literal.
