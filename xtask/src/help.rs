@@ -41,7 +41,7 @@ have set yourself (say HOLDLINE_TEST_REDIS) is used as it is, and that server is
 A server or tool that is missing, and each test that lacks it, is `not run` on your machine, and a
 failure where CI is set. Under plain `cargo test`, a test that lacks its server fails.
 
-  CI                     if set: a missing server fails, and the whole run may take 40 minutes
+  CI                     if set: a missing server fails, and the whole run may take 80 minutes
   HOLDLINE_PORT_BASE     the first of the private ports (default 21000)
   HOLDLINE_NO_INSTALL    if set: never install a missing server or tool
   HOLDLINE_TEST_MISSING  for plain `cargo test`: a file to note tests in that lack something;
@@ -58,7 +58,7 @@ cargo xtask tidy
 Checks the rules of the project on every .rs and .md file that git tracks or would track, and prints
 each finding as `path:line: sentence`:
 
-  shape      lines of 100 columns, files of 400 lines before their tests (600 in tests/),
+  shape      lines of 100 columns, files of 600 lines before their tests,
              functions of 70 lines, a `//!` comment at the top of every file
   walls      what may use what: the kernel imports nothing, recipes name no store, stores name
              neither recipes nor each other, only clock.rs reads a clock, and so on

@@ -49,16 +49,6 @@ pub(crate) fn cargo_says(args: &[&str]) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The names of a package's features.
-pub(crate) fn features(package: &str) -> Outcome<Vec<String>> {
-    let packages = packages()?;
-    let found = packages
-        .iter()
-        .find(|p| p["name"] == package)
-        .ok_or_else(|| format!("The workspace has no package {package}."))?;
-    Ok(found["features"].as_object().map(|f| f.keys().cloned().collect()).unwrap_or_default())
-}
-
 /// The names of all test binaries.
 pub(crate) fn test_targets() -> Outcome<BTreeSet<String>> {
     let packages = packages()?;

@@ -1,10 +1,9 @@
 //! Faults: with lost requests, lost replies, hanging calls and late requests at each operation in
 //! turn, the lock is never granted twice, and nothing is left behind (G1, G7).
 
-use super::kit::{How, Raw, Recipe, Terms, in_time, line, ticket};
+use super::kit::{How, Recipe, Terms, in_time, line};
 use super::{Chaos, Ctx, Fault, Op, group};
 use holdline::ErrorKind;
-use holdline::store::{Enter, Standing, Ticket};
 use holdline_kernel::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +26,6 @@ group! { "faults":
     a_late_renewal_is_no_entry,
     a_late_departure_hits_nobody_else,
     a_watch_that_fails_makes_nobody_spin needs Queues Wakes,
-    doubled_requests_change_nothing needs Queues,
 }
 
 async fn failing_requests_of_a_contended_lock(ctx: Ctx) {
@@ -305,32 +303,4 @@ async fn a_watch_that_fails_makes_nobody_spin(ctx: Ctx) {
     held.unlock().await.expect("it was held");
     let got = in_time("the waiter", waiter).await.expect("no task fails");
     got.unlock().await.expect("it was held");
-}
-
-/// Every request is sent twice, in every state.
-async fn doubled_requests_change_nothing(ctx: Ctx) {
-    let raw = Raw::new(&ctx).await;
-    let (a, b): (Ticket, Ticket) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
-    let twice = async |ticket: &Ticket, how| {
-        let (first, second) = (raw.enter(ticket, how).await, raw.enter(ticket, how).await);
-        let alike = match (&first, &second) {
-            (Standing::Waiting { seq: a, .. }, Standing::Waiting { seq: b, .. }) => a == b,
-            (a, b) => a == b,
-        };
-        assert!(alike, "{how:?} gave {first:?}, and then {second:?}");
-        first
-    };
-    let Standing::Admitted(a_seq) = twice(&a, Enter::Queue).await else { panic!("it is free") };
-    let Standing::Waiting { seq: Some(b_seq), .. } = twice(&b, Enter::Queue).await else {
-        panic!("it is held")
-    };
-    twice(&a, Enter::Keep(a_seq)).await;
-    twice(&b, Enter::Keep(b_seq)).await;
-    assert_eq!(raw.seen().await, [(a.id, true), (b.id, false)]);
-    assert!(raw.leave(&a).await && !raw.leave(&a).await);
-    assert_eq!(twice(&a, Enter::Keep(a_seq)).await, Standing::Lost);
-    assert_eq!(twice(&b, Enter::Keep(b_seq)).await, Standing::Admitted(b_seq));
-    assert_eq!(raw.seen().await, [(b.id, true)]);
-    assert!(raw.leave(&b).await && !raw.leave(&b).await);
-    assert_eq!(raw.seen().await, []);
 }

@@ -19,13 +19,14 @@ group! { "storm":
 
 const TASKS: usize = 64;
 const NAMES: usize = 16;
-const WAIT_LEASE: Duration = Duration::from_millis(1);
+/// The time after which an acquisition gives up.
+const GIVE_UP: Duration = Duration::from_millis(1);
 const TIME: Duration = Duration::from_millis(500);
 
 async fn acquisitions_that_give_up_leave_nothing(ctx: Ctx) {
     storm(ctx, None, |lock| async move {
         // A busy store may return an error.
-        let _ = lock.lock_within(WAIT_LEASE).await;
+        let _ = lock.lock_within(GIVE_UP).await;
     })
     .await;
 }
@@ -64,7 +65,7 @@ async fn a_wait_for_room_ends_by_the_bound_of_outages(ctx: Ctx) {
 
 async fn dropped(lock: Mutex) {
     // A guard, if it was acquired, is dropped as well.
-    let _ = clock::within(clock::now().after(WAIT_LEASE), lock.lock()).await;
+    let _ = clock::within(clock::now().after(GIVE_UP), lock.lock()).await;
 }
 
 async fn storm<F: Future<Output = ()> + Send + 'static>(
@@ -85,7 +86,7 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
     }
     let until = clock::now().after(TIME);
     let tasks: Vec<_> = (0..TASKS)
-        .map(|_| tokio::spawn(rage(ctx.clone(), client.clone(), until, acquire)))
+        .map(|_| tokio::spawn(acquire_until_over(ctx.clone(), client.clone(), until, acquire)))
         .collect();
     for task in tasks {
         in_time("the tasks", task).await.expect("no task fails");
@@ -107,7 +108,7 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-async fn rage<F: Future<Output = ()>>(
+async fn acquire_until_over<F: Future<Output = ()>>(
     ctx: Ctx,
     client: Client,
     until: Time,

@@ -7,6 +7,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The longest hold, delay and round.
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest number of clients, and of names.
+const MOST: usize = 1_000_000;
+
 /// The workload of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scenario {
@@ -155,8 +161,14 @@ impl Cell {
                 self.processes, self.clients
             )));
         }
-        if self.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e7)) {
-            return Err(Error::usage("a rate is more than 0 and at most 10,000,000 a second"));
+        if self.clients > MOST || self.names > MOST {
+            return Err(Error::usage(format!("there are at most {MOST} clients and names")));
+        }
+        if self.rate.is_some_and(|rate| !(1e-3..=1e7).contains(&rate)) {
+            return Err(Error::usage("a rate is from 0.001 to 10,000,000 a second"));
+        }
+        if self.hold > LONGEST || self.delay > LONGEST {
+            return Err(Error::usage("a lock is held, or a request delayed, for a day at most"));
         }
         if self.scenario.is_crash() && !self.delay.is_zero() {
             return Err(Error::usage("crash and leader are measured without a delay"));
@@ -176,6 +188,24 @@ mod tests {
         }
         for text in ["", "rwlock=200%", "rwlock=3", "semaphore=0", "burst=2"] {
             assert!(text.parse::<Scenario>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_are_refused() {
+        let good = crate::Preset::named("polling").unwrap().plan().cells.swap_remove(0);
+        good.check().unwrap();
+        let ages = Duration::from_secs(100_000_000_000_000);
+        for (bad, word) in [
+            (Cell { hold: ages, ..good.clone() }, "held"),
+            (Cell { delay: ages, ..good.clone() }, "delayed"),
+            (Cell { rate: Some(1e-300), ..good.clone() }, "rate"),
+            (Cell { rate: Some(f64::NAN), ..good.clone() }, "rate"),
+            (Cell { clients: usize::MAX, ..good.clone() }, "clients"),
+            (Cell { names: usize::MAX, ..good.clone() }, "names"),
+        ] {
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A run: opens the stores, measures every cell in turns, and collects the results.
 
-use crate::cell::{Cell, Scenario};
+use crate::cell::{Cell, LONGEST, Scenario};
 use crate::contend::{self, Job};
 use crate::crash;
 use crate::error::{Error, Result};
@@ -42,6 +42,10 @@ pub struct Progress {
     pub what: String,
 }
 
+/// The largest number of rounds.
+const MOST_ROUNDS: usize = 1_000_000;
+/// The shortest round.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// The time between the last "ready" and the start.
 const GATHER: Duration = Duration::from_millis(30);
 /// The maximum warm-up before a round; otherwise a fifth of the round.
@@ -59,8 +63,11 @@ const BESIDE: f64 = 0.3;
 /// first cell's reason. If others can, a cell that cannot be measured is a row of the report with
 /// the reason.
 pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<Report> {
-    if plan.rounds == 0 || plan.cells.is_empty() || plan.time < Duration::from_millis(50) {
-        return Err(Error::usage("a run has at least one round, of 50 ms or more"));
+    if !(1..=MOST_ROUNDS).contains(&plan.rounds) || plan.cells.is_empty() {
+        return Err(Error::usage(format!("a run has from 1 to {MOST_ROUNDS} rounds")));
+    }
+    if !(SHORTEST..=LONGEST).contains(&plan.time) {
+        return Err(Error::usage("a round takes from 50 ms to a day"));
     }
     machine::many_files();
     let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;

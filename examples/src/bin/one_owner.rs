@@ -10,7 +10,7 @@
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use holdline::{Group, Member, Route, open};
@@ -29,7 +29,7 @@ struct App {
     payment: Duration,
 }
 
-async fn pay(State(app): State<App>, Path(order): Path<String>) -> Response {
+async fn pay(State(app): State<App>, Path(order): Path<String>, uri: Uri) -> Response {
     let Some(member) = app.member.borrow().clone() else {
         return refusal("this server has just joined; ask again");
     };
@@ -49,7 +49,8 @@ async fn pay(State(app): State<App>, Path(order): Path<String>) -> Response {
         // Between servers, rather forward the request. The other one checks the owner again.
         Ok(Route::Other(address)) => {
             let mut headers = HeaderMap::new();
-            let Ok(there) = format!("http://{address}/orders/{order}/pay").parse() else {
+            // The path as it was requested: `order` is decoded.
+            let Ok(there) = format!("http://{address}{}", uri.path()).parse() else {
                 return StatusCode::BAD_REQUEST.into_response();
             };
             headers.insert(header::LOCATION, there);

@@ -3,7 +3,8 @@
 //! block others.
 //!
 //! `cargo run -p holdline-examples --bin optimistic_sql`, or with a file for the database. The
-//! statements are the same on PostgreSQL and MySQL.
+//! schema is SQLite's. The read and the update are the same on PostgreSQL and MySQL, but for the
+//! parameters: `$1` there, and here `?` in the order in which they appear.
 
 use holdline::Backoff;
 use rusqlite::{Connection, Result, params};

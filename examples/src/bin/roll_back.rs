@@ -1,4 +1,4 @@
-//! A lock that is lost in the middle of the work: stop, and undo what was done. A loop runs in one
+//! A lock that is lost in the middle of the work: stop, and undo what was begun. A loop runs in one
 //! transaction, which is not committed; steps that share no transaction have an undo each.
 //!
 //! `cargo run -p holdline-examples --bin roll_back`, and in another terminal, while it runs,
@@ -37,19 +37,20 @@ async fn import(guard: &Guard, db: &mut Connection, item: Duration) -> Outcome<u
     Ok(imported)
 }
 
-/// The steps done so far, which must be undone in reverse order.
+/// The steps begun so far, which must be undone in reverse order.
 #[derive(Default)]
-struct Done(Vec<&'static str>);
+struct Begun(Vec<&'static str>);
 
-impl Done {
+impl Begun {
+    /// A step is noted before it is done: a loss may drop it when its request has been sent.
     async fn step(&mut self, name: &'static str, time: Duration) {
+        self.0.push(name);
         println!("{name}...");
         sleep(time).await;
-        self.0.push(name);
     }
 
-    /// Undoing is itself work that others may see: it must be harmless when done twice, and touch
-    /// only the results of this run.
+    /// Undoing is itself work that others may see: it must be harmless when done twice, or when the
+    /// step was not done after all, and touch only the results of this run.
     fn undo(self) {
         self.0.iter().rev().for_each(|name| println!("undone: {name}"));
     }
@@ -57,15 +58,15 @@ impl Done {
 
 /// Steps in several systems. Each begins only while the lock is held.
 async fn order(guard: &Guard, item: Duration) -> Result<(), Error> {
-    let mut done = Done::default();
+    let mut begun = Begun::default();
     let work = async {
-        done.step("reserve the goods", item).await;
-        done.step("charge the card", item).await;
-        done.step("tell the warehouse", item).await;
+        begun.step("reserve the goods", item).await;
+        begun.step("charge the card", item).await;
+        begun.step("tell the warehouse", item).await;
     };
     let outcome = guard.protect(work).await;
     if outcome.is_err() {
-        done.undo();
+        begun.undo();
     }
     outcome
 }

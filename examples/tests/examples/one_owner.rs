@@ -23,29 +23,36 @@ impl Server {
     }
 }
 
-/// Asks a server to pay an order: the status, the address in the response, and the body.
-fn ask(address: &str, order: u32) -> Option<(u16, Option<String>, String)> {
+/// Sends a request to a URL, which is given without its scheme. Returns the status, the URL in the
+/// response, and the body.
+fn ask(url: &str) -> Option<(u16, Option<String>, String)> {
+    let (address, path) = url.split_once('/').expect("a URL with a path");
     let mut stream = TcpStream::connect(address).ok()?;
-    let request = format!("POST /orders/{order}/pay HTTP/1.1\r\nhost: x\r\n");
+    let request = format!("POST /{path} HTTP/1.1\r\nhost: x\r\n");
     write!(stream, "{request}connection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let status = answer.split(' ').nth(1)?.parse().ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let location = head.lines().find_map(|line| line.strip_prefix("location: http://"));
-    let there = location.and_then(|url| url.split('/').next()).map(str::to_owned);
-    Some((status, there, body.to_owned()))
+    Some((status, location.map(str::to_owned), body.to_owned()))
 }
 
-/// Pays an order, starting at this server. Returns which server paid it, and its epoch. `None` if
-/// the request must be repeated: while members come and go, two may redirect it to each other.
+/// Pays an order, starting at this server.
 fn pay(first: &str, order: u32) -> Option<(String, u64)> {
-    let mut at = first.to_owned();
+    pay_encoded(first, &order.to_string(), &order.to_string())
+}
+
+/// Pays an order that is written in URLs as `encoded`. Returns which server paid it, and its epoch.
+/// `None` if the request must be repeated: while members come and go, two may redirect it to each
+/// other.
+fn pay_encoded(first: &str, encoded: &str, order: &str) -> Option<(String, u64)> {
+    let mut at = format!("{first}/orders/{encoded}/pay");
     for _ in 0..3 {
-        match ask(&at, order)? {
+        match ask(&at)? {
             (200, _, body) => {
                 let words: Vec<&str> = body.split_whitespace().collect();
-                assert_eq!(words[..5], ["order", &order.to_string(), "is", "paid", "by"], "{body}");
+                assert_eq!(words[..5], ["order", order, "is", "paid", "by"], "{body}");
                 return Some((words[5].to_owned(), words[8].parse().expect("an epoch")));
             }
             (307, there, _) => at = there.expect("it says where"),
@@ -100,5 +107,18 @@ fn each_order_goes_to_one_server_while_servers_join_leave_and_die() {
             let (earlier, last) = &left[order];
             assert!(owner == earlier || epoch > last, "order {order}: {epoch} came after {last}");
         }
+    }
+}
+
+/// Each order is asked for at both servers, one of which is not its owner.
+#[test]
+fn an_order_with_any_characters_is_redirected() {
+    let store = Store::file();
+    let servers = [Server::start(&store), Server::start(&store)];
+    for (encoded, order) in [("17%3Fx", "17?x"), ("a%2Fb", "a/b"), ("%C3%A9", "é")] {
+        let paid = servers.each_ref().map(|server| {
+            until("the order is paid", || pay_encoded(&server.address, encoded, order))
+        });
+        assert_eq!(paid[0].0, paid[1].0, "{order}");
     }
 }

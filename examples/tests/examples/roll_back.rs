@@ -31,6 +31,7 @@ fn a_loop_is_rolled_back_and_is_committed_when_nothing_happens() {
     assert_eq!((example.exit_code(), items(&store)), (Some(0), 10));
 }
 
+/// The step that a loss interrupts is undone, too: its request may have been sent.
 #[test]
 fn steps_are_undone_in_the_opposite_order() {
     let store = Store::file();
@@ -39,6 +40,7 @@ fn steps_are_undone_in_the_opposite_order() {
     let mut example = Example::start(command);
     example.says("charge the card");
     store.break_lock("import", store.holder("import"));
+    example.says("undone: charge the card");
     example.says("undone: reserve the goods");
     assert!(example.says("was lost").contains("broken by force"));
     assert_ne!(example.exit_code(), Some(0));

@@ -5,6 +5,7 @@ use holdline::store::TicketId;
 pub(crate) use holdline_testkit::wait_for as until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
+use std::iter::{once, once_with};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -29,16 +30,21 @@ impl Store {
         Store { client: blocking::open(&url).expect("the file can be made"), folder, url }
     }
 
-    /// A file store, and the store at the URL in this variable, if it is set. `rest` is appended to
-    /// the URL, followed by a number, to separate this test from others on that server.
-    pub(crate) fn file_and(variable: &str, rest: &str) -> Vec<Self> {
-        let mut stores = vec![Store::file()];
-        if let Ok(url) = std::env::var(variable) {
-            let url = format!("{url}{rest}{}", std::process::id());
-            let client = blocking::open(&url).expect("the server is there");
-            stores.push(Store { url, client, ..Store::file() });
-        }
-        stores
+    /// A file store, and then the store on the server whose URL is in this variable. `rest` is
+    /// appended to the URL, followed by a number, to separate this test from others on that server.
+    pub(crate) fn file_and(variable: &str, rest: &str) -> impl Iterator<Item = Self> {
+        let on_server = move || Store::on_server(variable, rest);
+        once(Store::file()).chain(once_with(on_server).flatten())
+    }
+
+    fn on_server(variable: &str, rest: &str) -> Option<Self> {
+        let Ok(url) = std::env::var(variable) else {
+            holdline_testkit::missing(&format!("{variable} is not set"));
+            return None;
+        };
+        let url = format!("{url}{rest}{}", std::process::id());
+        let client = blocking::open(&url).expect("the server is there");
+        Some(Store { url, client, ..Store::file() })
     }
 
     /// The command of an example with this store.

@@ -1,4 +1,5 @@
-//! The role of a client process: it runs errands until its input ends, and records all of them.
+//! The role of a client process: it runs workloads until its input ends, and records all that they
+//! do.
 
 use crate::recording_store::{ATTEMPT, RecordingStore};
 use crate::stall_detector::StallDetector;
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 /// The variable with a process's role.
 pub(crate) const ROLE: &str = "HOLDLINE_FAULT_ROLE";
-/// Errands that one process runs at the same time.
+/// The workloads that one process runs at the same time.
 pub(crate) const TASKS: u64 = 2;
 /// The interval at which a holder records its deadline.
 const SAMPLE: Duration = Duration::from_millis(20);

@@ -217,11 +217,11 @@ pub(crate) fn storm(part: &str) {
     let part: Part = serde_json::from_str(part).unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let outcome = runtime.block_on(weather(&part));
+    let outcome = runtime.block_on(compete(&part));
     std::fs::write(&part.result, serde_json::to_string(&outcome).unwrap()).unwrap();
 }
 
-async fn weather(part: &Part) -> Outcome {
+async fn compete(part: &Part) -> Outcome {
     let client = opened(&part.url).await;
     let mut outcome = Outcome::default();
     if let Err(error) = all_free(&client).await {
@@ -232,7 +232,7 @@ async fn weather(part: &Part) -> Outcome {
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..TASKS {
         let client = client.clone();
-        tasks.spawn(async move { hurry(&client, at, over).await });
+        tasks.spawn(async move { acquire_briefly(&client, at, over).await });
     }
     while let Some(ended) = tasks.join_next().await {
         let (given_up, granted, failed) = ended.unwrap();
@@ -262,7 +262,7 @@ async fn weather(part: &Part) -> Outcome {
 }
 
 /// Gives up by a limit and by dropping the future, in turn.
-async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
+async fn acquire_briefly(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
     let (mut given_up, mut granted, mut failed) = (0, 0, 0);
     let mutex = mutex(client, at);
     while Instant::now() < over {

@@ -1,8 +1,8 @@
 //! The Debian package: the static program, manual pages, completions, the machine-wide folder.
 
 use super::{
-    dist, emptied, install, program, run, says, says_text, source_date, sources, tool, version,
-    write,
+    dist, emptied, install, is_root, program, run, says, says_text, source_date, sources, tool,
+    version, write,
 };
 use crate::{Outcome, workspace};
 use std::fmt::Write as _;
@@ -158,7 +158,7 @@ fn fresh_root(debootstrap: &Path) -> Outcome<PathBuf> {
 
 /// Installs the package in a fresh Debian, uses it as two users, and purges it.
 fn in_a_fresh_root(package: &Path) -> Outcome<String> {
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         return Ok("not installed: a fresh root needs root".to_owned());
     }
     let Some(debootstrap) = tool("debootstrap") else {

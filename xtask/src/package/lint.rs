@@ -20,7 +20,9 @@ pub(super) fn make(_check: bool) -> Outcome<String> {
     check(&environment()?)?;
     let lacking = match tools {
         Verdict::Passed => String::new(),
-        Verdict::NotRun(words) | Verdict::Failed(words) => format!("; {words}"),
+        Verdict::PassedBut(words) | Verdict::NotRun(words) | Verdict::Failed(words) => {
+            format!("; {words}")
+        }
     };
     let done = "YAML, schemas of GitHub and Kubernetes, shell, Python, JSON, alerts, units";
     Ok(format!("{done}{lacking}"))

@@ -155,6 +155,11 @@ fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether this process may install packages, in roots of its own.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// A program of another project, if it is installed.
 fn tool(name: &str) -> Option<PathBuf> {
     let own = workspace::target().join("tools/bin").join(name);

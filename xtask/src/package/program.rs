@@ -1,6 +1,6 @@
 //! The program: one static file with all stores, for every Linux of its processor.
 
-use super::{dist, emptied, install, order, run, says_text, tool};
+use super::{dist, emptied, install, is_root, order, run, says_text, tool};
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,7 +126,7 @@ fn is_static(program: &Path) -> Outcome<()> {
 
 /// Runs the program in a root folder that contains nothing else.
 fn alone(program: &Path) -> Outcome<String> {
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         return Ok("not tried in an empty root, which needs root".to_owned());
     }
     let root = emptied("empty-root")?;

@@ -35,5 +35,26 @@ pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
             return Ok(Verdict::missing(words, run.in_ci()));
         }
     }
-    Ok(run.cargo(&["xtask", "package", "--check", "program", "deb", "wheel"], QUICKLY))
+    let made = run.cargo(&["xtask", "package", "--check", "program", "deb", "wheel"], QUICKLY);
+    Ok(if made == Verdict::Passed { installed(super::is_root(), run.in_ci()) } else { made })
+}
+
+/// The verdict on packages that were made: only root can install them, in roots of their own.
+fn installed(by_root: bool, in_ci: bool) -> Verdict {
+    if by_root {
+        return Verdict::Passed;
+    }
+    Verdict::missing("made, but not installed and used, which needs root".to_owned(), in_ci)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_were_not_installed_have_not_passed() {
+        assert_eq!(installed(true, true), Verdict::Passed);
+        assert!(matches!(installed(false, true), Verdict::Failed(_)));
+        assert!(matches!(installed(false, false), Verdict::NotRun(_)));
+    }
 }

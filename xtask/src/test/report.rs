@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) enum Verdict {
     /// It passed.
     Passed,
+    /// It passed, but for a part that could not be run, by no fault of the project or the machine.
+    PassedBut(String),
     /// It failed, with the reason.
     Failed(String),
     /// It could not be run, with advice. It never counts as passed.
@@ -87,7 +89,8 @@ impl Report {
         for row in &self.rows {
             let _ = writeln!(text, "{}", line(row));
         }
-        let passed = self.count(|verdict| *verdict == Verdict::Passed);
+        let passed =
+            self.count(|verdict| matches!(verdict, Verdict::Passed | Verdict::PassedBut(_)));
         let failed = self.count(|verdict| matches!(verdict, Verdict::Failed(_)));
         let _ = writeln!(text, "{:8}  {:7.1} s  all together", "", all.as_secs_f64());
         let _ = writeln!(text, "{passed} passed, {failed} failed");
@@ -102,6 +105,7 @@ impl Report {
 fn line((name, took, verdict): &(String, Duration, Verdict)) -> String {
     let (word, why) = match verdict {
         Verdict::Passed => ("passed", String::new()),
+        Verdict::PassedBut(why) => ("passed", format!(", but: {}", why.trim())),
         Verdict::Failed(why) => ("FAILED", format!(": {}", why.trim())),
         Verdict::NotRun(why) => ("not run", format!(": {}", why.trim())),
     };
@@ -123,11 +127,13 @@ mod tests {
             "{text}"
         );
         assert!(report.print(Duration::ZERO));
+        report.add("half", Duration::ZERO, Verdict::PassedBut("x was not asked".to_owned()));
         report.add("three", Duration::ZERO, Verdict::Failed("it broke".to_owned()));
         let text = report.text(Duration::ZERO);
-        assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
+        assert_eq!(text.lines().last(), Some("2 passed, 1 failed"));
         assert!(text.contains("passed        1.5 s  one\n"), "{text}");
         assert!(text.contains("not run       0.0 s  two: x is missing\n"), "{text}");
+        assert!(text.contains("passed        0.0 s  half, but: x was not asked\n"), "{text}");
         assert!(text.contains("FAILED        0.0 s  three: it broke\n"), "{text}");
         assert!(!report.print(Duration::ZERO));
     }

@@ -18,9 +18,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Words that no file may contain, in any letter case.
-const FORBIDDEN: &[&str] = &[];
-
 /// The folders whose Rust files are read.
 const FOLDERS: &[&str] = &["crates/", "testing/", "examples/", "xtask/"];
 
@@ -69,7 +66,6 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     links::check(&paths, &documents, &mut findings);
     commands::check(&documents, &commands::Known::here()?, &mut findings);
     findings.extend(outside_the_suite(&sources));
-    findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
     findings.extend(large_files(&root, &paths));
     findings.sort();
     for finding in &findings {
@@ -148,45 +144,9 @@ fn paths(root: &Path) -> Outcome<Vec<String>> {
     Ok(paths)
 }
 
-fn forbidden_words(root: &Path, paths: &[String], words: &[&str]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if words.is_empty() {
-        return findings;
-    }
-    for path in paths {
-        // A file that is not text has no words.
-        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            findings.extend(forbidden_in(path, &text, words));
-        }
-    }
-    findings
-}
-
-fn forbidden_in(path: &str, text: &str, words: &[&str]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.to_lowercase();
-        for word in words.iter().filter(|word| line.contains(&word.to_lowercase())) {
-            findings.push(Finding::new(
-                path,
-                number,
-                format!("The word {word:?} is not for here."),
-            ));
-        }
-    }
-    findings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn forbidden_words_are_found_in_any_case() {
-        let found = forbidden_in("a.md", "fine\nA SeCret thing\n", &["secret"]);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].to_string(), "a.md:2: The word \"secret\" is not for here.");
-    }
 
     #[test]
     fn large_files_are_found() {

@@ -28,11 +28,13 @@ const WORDS: &[(&str, &str)] = &[
     ("lodging", "session slot"),
     ("mouth", "writer, outbox"),
     ("papers", "certificates, TLS options"),
+    ("rage", "acquire, compete"),
     ("rouse", "wake"),
     ("shore", "directory"),
     ("steward", "janitor"),
     ("tower", "monitor"),
     ("twin", "background handle"),
+    ("weather", "load, faults"),
     ("wreck", "stale lock"),
     ("wrecks", "stale locks"),
 ];

@@ -176,6 +176,11 @@ fn what_a_store_does_not_have_is_refused() {
         &["bench", "--preset", "polling", "--clients", "3"],
         &["bench", "--preset", "unheard-of"],
         &["bench", "--quick", "--rounds", "3"],
+        // Numbers with which the clock would overflow.
+        &["bench", "memory", "--quick", "--rate", "1e-300"],
+        &["bench", "memory", "--quick", "--hold", "100000000000000s"],
+        &["bench", "memory", "--time", "100000000000000s"],
+        &["bench", "memory", "--rounds", "18446744073709551615"],
     ] {
         assert_eq!(place.run(args).code, 64, "{args:?}");
     }

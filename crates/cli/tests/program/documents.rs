@@ -1,7 +1,7 @@
 //! The commands of the documents: each is one that the program understands, and those that need no
 //! server are run.
 
-use super::common::{HOLDLINE, Place, Run, finish};
+use super::common::{HOLDLINE, Place, Run, finish, lives, until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -285,10 +285,63 @@ fn the_readiness_answer_is_there_while_it_leads() {
     assert_eq!(place.counts("scheduler"), (0, 0));
 }
 
+/// A file below `packaging/`.
+fn packaged(name: &str) -> String {
+    fs::read_to_string(root().join("packaging").join(name)).unwrap()
+}
+
+/// The value of the one line that begins with this key.
+fn value<'a>(file: &'a str, key: &str) -> &'a str {
+    let mut values = file.lines().filter_map(|line| line.trim().strip_prefix(key));
+    let value = values.next().unwrap_or_else(|| panic!("there is no {key}"));
+    assert_eq!(values.next(), None, "{key} is there twice");
+    value.trim()
+}
+
+/// The place of the time that follows `--min-hold`, and its seconds; it is given in minutes.
+fn min_hold(words: &[String]) -> (usize, u64) {
+    let flag = words.iter().position(|word| word == "--min-hold").expect("it is held so long");
+    let minutes = words[flag + 1].strip_suffix('m').expect("it is in minutes");
+    (flag + 1, minutes.parse::<u64>().expect("it is a number") * 60)
+}
+
+/// Two machines start a job: the second one when the first one's job has ended, but still within
+/// the time that it holds the lock. The job prints its process id. Returns how the second one ends.
+fn started_again(place: &Place, words: &[String]) -> Run {
+    let mut first = place.start(words);
+    let job = first.line().parse().expect("it is a process id");
+    until("the job ends", || !lives(job));
+    let second = place.run(words);
+    assert!(first.runs(), "the first one holds the lock no longer");
+    second
+}
+
+/// The unit of the nightly job does it once, though machines start it at different times; and the
+/// timer does not spread these times for longer than the unit holds the lock.
+#[test]
+fn the_job_of_systemd_is_done_by_one_machine() {
+    let unit = packaged("systemd/holdline-job@.service");
+    let place = Place::new();
+    let script = place.path("job.sh");
+    fs::write(&script, "echo $$\n").unwrap();
+    let line = value(&unit, "ExecStart=").replace("%i", "job");
+    let line = line.replace("/etc/holdline/job.sh", &script.display().to_string());
+    let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(words.remove(0), "/usr/bin/holdline");
+    let again = started_again(&place, &words);
+    assert_eq!((again.code, again.out.as_str()), (75, ""), "{again:?}");
+    assert_eq!(value(&unit, "SuccessExitStatus="), "75");
+
+    let timer = packaged("systemd/holdline-job@.timer");
+    let spread = value(&timer, "AccuracySec=").strip_suffix('s').expect("it is in seconds");
+    assert!(spread.parse::<u64>().unwrap() < min_hold(&words).1);
+    assert!(!timer.contains("\nPersistent="), "a machine that was off does it again");
+}
+
 /// The command of the CronJob, with a job and a time of ours.
 #[test]
 fn the_cron_job_of_kubernetes_runs() {
-    let file = fs::read_to_string(root().join("packaging/kubernetes/cronjob.yml")).unwrap();
+    let file = packaged("kubernetes/cronjob.yml");
     let list = |key: &str| -> Vec<String> {
         let text = file.lines().find_map(|line| line.trim().strip_prefix(key));
         serde_json::from_str(text.expect("the example has it")).expect("it is a list")
@@ -298,8 +351,12 @@ fn the_cron_job_of_kubernetes_runs() {
         (words.remove(0).as_str(), words.pop().as_deref()),
         ("holdline", Some("/report.sh"))
     );
-    let held = words.iter_mut().find(|word| *word == "30s").expect("it is held so long");
-    "10ms".clone_into(held);
+    let (time, seconds) = min_hold(&words);
+    assert!(seconds > value(&file, "startingDeadlineSeconds:").parse().unwrap());
+    let job = ["sh", "-c", "echo $$"].map(str::to_owned);
+    let again = started_again(&Place::new(), &[&words[..], &job].concat());
+    assert_eq!((again.code, again.out.as_str()), (0, ""), "{again:?}");
+    "10ms".clone_into(&mut words[time]);
     let place = Place::new();
     let run =
         place.run(words.iter().map(String::as_str).chain(["sh", "-c", "echo \"$0\" ran", "it"]));

@@ -276,7 +276,7 @@ async fn obey(store: &File, words: &[&str]) {
         "storm" => {
             let (time, cancelled) = (Duration::from_millis(number(1)), words[2].parse().unwrap());
             let store = store.clone();
-            let storm = std::thread::spawn(move || storm::rage(&store, time, cancelled));
+            let storm = std::thread::spawn(move || storm::run(&store, time, cancelled));
             let [before, most, after] = storm.join().unwrap();
             say(&format!("calm {before} {most} {after}"));
         }

@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(4);
 const MORE: u64 = 64 * 1024;
 
 /// One storm, in a process of its own; and the memory before it, at most, and after it.
-pub(crate) fn rage(store: &File, giving_up: Duration, cancelled: usize) -> [u64; 3] {
+pub(crate) fn run(store: &File, giving_up: Duration, cancelled: usize) -> [u64; 3] {
     let before = memory("VmRSS");
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

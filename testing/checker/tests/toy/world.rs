@@ -228,7 +228,7 @@ impl World {
             self.push(next, Happening::Fault);
         }
         let mut i = self.random.between(0, CLIENTS as u64) as usize;
-        // A fault bites best where somebody holds a lock.
+        // A fault has the most effect where somebody holds a lock.
         if self.random.percent(60) {
             let holds = |c: &usize| {
                 self.clients[*c].job.as_ref().is_some_and(|j| j.stage == Stage::Holding && j.long)
