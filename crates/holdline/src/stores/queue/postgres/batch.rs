@@ -202,12 +202,10 @@ mod tests {
         };
         for _ in 0..UNBATCHED {
             assert!(queue("first", true), "it is sent at once");
+            assert_eq!(batcher.next().len(), 1);
         }
         for &(line, durable) in calls {
             assert!(!queue(line, durable));
-        }
-        for _ in 0..UNBATCHED {
-            assert_eq!(batcher.next().len(), 1);
         }
         (batcher, answers.split_off(UNBATCHED))
     }
