@@ -1,6 +1,6 @@
 //! Killed and restarted servers, ended connections, and clients that collide.
 
-use crate::server::{Database, count, databases, private, ticket};
+use crate::server::{Database, count, databases, first, private, ticket};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing};
 use holdline::{Mutex, Name, open};
@@ -119,4 +119,31 @@ async fn first_uses_do_not_collide() {
             }
         }
     }
+}
+
+/// A failed try whose first request had no answer bars its ticket: that request may be late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_in_doubt_is_barred() {
+    let Some(server) = private("mysql-doubtful-try", &[]) else { return };
+    let database = Database::fresh(&server.url(), "doubtful_try").await;
+    let link = Link::to(&*server.hosts()[0]).expect("a port is free");
+    let url = database.url("");
+    let holder = open(&url).await.expect("opens");
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let client = url.replace(&server.hosts()[0], &link.address().to_string());
+    let client = open(&client).await.expect("opens");
+    let (line, note) = (Name::new("x").expect("good"), Arc::from("note"));
+    let mut conn = database.conn().await;
+    for in_doubt in [0, 1] {
+        if in_doubt > 0 {
+            link.lose_next_reply();
+        }
+        let mine = ticket(Duration::from_secs(60));
+        let standing = client.store().enter(&line, &mine, &note, Enter::Try).await;
+        let standing = standing.expect("an answer");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+        let barred = first::<u64>(&mut conn, "SELECT COUNT(*) FROM holdline_barred").await;
+        assert_eq!(barred, in_doubt);
+    }
+    guard.unlock().await.expect("held");
 }

@@ -158,6 +158,26 @@ async fn a_lost_reply_leaves_nothing_behind() {
     raw.hold(&other).await;
 }
 
+/// A failed try whose first request had no answer bars its ticket: that request may be late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_in_doubt_is_barred() {
+    let Some(server) = private("doubtful_try", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let (raw, other) =
+        (Raw::open(&url_at(&link.address().to_string())).await, Raw::open(&server.url()).await);
+    other.hold(&ticket(1, 1)).await;
+    let sql = server.sql().await;
+    let barred = "SELECT count(*) FROM holdline.barred";
+    for in_doubt in [false, true] {
+        if in_doubt {
+            link.lose_next_reply();
+        }
+        let standing = raw.enter(&ticket(1, 1), Enter::Try).await.expect("an answer");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+        assert_eq!(one::<i64>(&sql, barred, &[]).await, i64::from(in_doubt));
+    }
+}
+
 /// A request carried out after its ticket has left takes no place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_takes_no_place() {

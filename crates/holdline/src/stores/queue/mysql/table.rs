@@ -121,6 +121,10 @@ impl AsyncStore for Table {
         watches.admit(&woken);
         let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
         watches.note(line, ticket.id, how, standing);
+        if answer.repeated && matches!(standing, Standing::Waiting { seq: None, .. }) {
+            // The first request may yet be carried out; nobody would give up its place.
+            self.leave(line, ticket.id).await?;
+        }
         Ok(standing)
     }
 

@@ -139,6 +139,10 @@ impl AsyncStore for Table {
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
             listener.catch_up(ticket.id);
         }
+        if answer.repeated && matches!(standing, Ok(Standing::Waiting { seq: None, .. })) {
+            // The first request may yet be carried out; nobody would give up its place.
+            self.leave(line, ticket.id).await?;
+        }
         standing.or_else(refused)
     }
 
