@@ -20,7 +20,7 @@ use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -156,9 +156,19 @@ static RENEWER: Renewer = Renewer {
 /// [`Unavailable`](crate::ErrorKind::Unavailable) if the system is short of threads or file
 /// descriptors; the next call tries again.
 pub(crate) fn start() -> Result<()> {
+    runtime().map(|_| ())
+}
+
+fn runtime() -> Result<&'static Handle> {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     let started = || thread::start("holdline-renewer", || RENEWER.go_on_for_ever());
-    thread::made_once(&RUNTIME, started).map(|_| ())
+    thread::made_once(&RUNTIME, started)
+}
+
+/// Does other brief work about held locks on the renewer's thread.
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    let runtime = runtime().expect("it runs since before the lock was requested");
+    drop(runtime.spawn(work));
 }
 
 /// Registers a lock for renewal, and for its deadline.
