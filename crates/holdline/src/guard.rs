@@ -255,7 +255,7 @@ impl Guard {
             Some(Ok(there)) => {
                 self.empty = true;
                 if was_valid && !there {
-                    held.set_gone();
+                    held.released_too_late();
                 }
                 if was_valid && there { Ok(()) } else { Err(self.lost_error().await) }
             }
