@@ -1,8 +1,8 @@
 //! A held lock: the state that its guard and the renewer share.
 //!
-//! The state only moves forward, from held to lost or released; what was released may still turn out
-//! to have been gone. A holder whose deadline has passed is never revived, not even by a renewal that
-//! was in time: once [`HeldLock::is_valid`] has returned false, it stays false.
+//! The state only moves forward, from held to lost or released; what was released may still turn
+//! out to have been gone. A holder whose deadline has passed is never revived, not even by a
+//! renewal that was in time: once [`HeldLock::is_valid`] has returned false, it stays false.
 
 use crate::clock;
 use crate::deadline::Deadline;
@@ -51,6 +51,8 @@ struct Changing {
     /// The longest lease ever requested.
     longest_lease: Duration,
     note: Arc<str>,
+    /// The number of changes of the weight and the note.
+    changes: u64,
     /// The lock's time in the renewer's schedule; [`Time::NEVER`] if it is not in it.
     due: Time,
 }
@@ -67,7 +69,7 @@ impl HeldLock {
     ) -> Self {
         metrics.held(1.0);
         let (deadline, longest_lease) = (Deadline::new(hold.until()), ticket.lease);
-        let changing = Changing { hold, ticket, longest_lease, note, due: Time::NEVER };
+        let changing = Changing { hold, ticket, longest_lease, note, changes: 0, due: Time::NEVER };
         HeldLock {
             handles,
             line,
@@ -256,12 +258,19 @@ impl HeldLock {
     /// Changes what later renewals send: the weight (only downward) and the note.
     pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
         let mut changing = self.changing.lock();
+        changing.changes += 1;
         if let Some(weight) = weight {
             changing.ticket.weight = weight;
         }
         if let Some(note) = note {
             changing.note = note;
         }
+    }
+
+    /// The number of changes so far. If it is higher when a renewal ends, the renewal may have
+    /// undone them in the store.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changing.lock().changes
     }
 
     /// Renews once, for `lease` or as before, and applies the answer. For a fixed lease this checks

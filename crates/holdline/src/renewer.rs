@@ -397,7 +397,11 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
 async fn renew(held: Arc<HeldLock>) {
     let interval = held.until().0.saturating_sub(clock::now().0);
     let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
+    let changes = held.changes();
     let outcome = clock::timeout(limit, held.renew(&*held.handles.background, None)).await;
+    if held.changes() != changes {
+        verify(held.ticket().id); // the next renewal sends what this one may have undone
+    }
     held.handles.note(outcome.as_ref());
     held.metrics.renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
