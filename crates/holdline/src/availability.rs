@@ -1,6 +1,7 @@
 //! The availability of a store, on which a client's waiting depends during an outage.
 //!
-//! Every call of a client reports its outcome here. A store that has answered once is worth waiting
+//! The calls of a client report their outcomes here (but for watches, and the question why a lock was
+//! lost). A store that has answered once is worth waiting
 //! for; one that never has may not exist.
 
 use crate::clock;

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
-use crate::store::TicketId;
+use crate::store::{Store, TicketId};
 use crate::sync::Mutex;
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
@@ -394,15 +394,26 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
     }
 }
 
-async fn renew(held: Arc<HeldLock>) {
-    let interval = held.until().0.saturating_sub(clock::now().0);
-    let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
+/// Renews a lock once, as [`HeldLock::renew`] does. `None` if the store does not answer in time.
+pub(crate) async fn ask(
+    held: &HeldLock,
+    store: &dyn Store,
+    lease: Option<Lease>,
+    limit: Time,
+) -> Option<Result<()>> {
     let changes = held.changes();
-    let outcome = clock::timeout(limit, held.renew(&*held.handles.background, None)).await;
+    let outcome = clock::within(limit, held.renew(store, lease)).await;
+    held.handles.note(outcome.as_ref());
     if held.changes() != changes {
         verify(held.ticket().id); // the next renewal sends what this one may have undone
     }
-    held.handles.note(outcome.as_ref());
+    outcome
+}
+
+async fn renew(held: Arc<HeldLock>) {
+    let interval = held.until().0.saturating_sub(clock::now().0);
+    let limit = clock::now().after(Duration::from_nanos(interval).min(held.ticket().lease / 4));
+    let outcome = ask(&held, &*held.handles.background, None, limit).await;
     held.metrics.renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
         Some(Ok(())) => {
