@@ -90,7 +90,9 @@ impl LocalQueues {
     ) -> Result<Option<Guard>> {
         let waiter = self.enter(request)?;
         if !waiter.pass(request).await {
-            return Ok(None);
+            // The task ahead may be waiting for the store as well.
+            let away = handles.availability.away_for().is_some();
+            return if away { Err(handles.silence(&request.line)) } else { Ok(None) };
         }
         let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
         permit.budget = handoff.map(|bounds| Budget {
