@@ -12,7 +12,6 @@
 //!
 //! Nothing here knows about locks. The crate is for holdline's own crates: its API may change with
 //! every version.
-//! every version.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

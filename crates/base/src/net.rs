@@ -15,7 +15,8 @@ pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-/// Connects to `host:port`: tries each of its addresses in turn, all within the limit.
+/// Connects to `host:port`: looks its name up, for which the caller sets a limit, and tries each of
+/// its addresses in turn, all within `limit`.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Leader election.
 
-use super::kit::{Terms, in_time, line};
+use super::kit::{Terms, eventually, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use holdline::Election;
 use holdline::ErrorKind;
@@ -9,6 +9,7 @@ use std::time::Duration;
 group! { "election":
     the_leader_is_seen_with_its_value,
     a_proclamation_is_seen_and_outlives_renewals,
+    a_late_renewal_undoes_no_proclamation,
     a_proclamation_too_long_is_refused,
     observers_follow_the_changes,
     a_cut_off_leader_is_followed_by_a_candidate,
@@ -48,6 +49,28 @@ async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
     assert_eq!(value().await, "second");
     crate::clock::pause(ctx.lease * 3).await; // longer than its lease without renewals
     assert_eq!(value().await, "second");
+    leader.resign().await.expect("it led");
+}
+
+/// The renewal was sent before, with the old value, and the store handles it afterwards.
+async fn a_late_renewal_undoes_no_proclamation(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, one) = ctx.chaos().await;
+    let lease = ctx.longer(12);
+    chaos.calls(Op::Enter, 1, 1, Fault::Delay(lease / 20));
+    let election = Election::new(&one, &name).lease(lease);
+    let leader = election.campaign("old").await.expect("the store is there");
+    eventually("a renewal is under way", || async { chaos.count(Op::Enter) == 2 }).await;
+    leader.proclaim("new").await.expect("it leads");
+    let sent = crate::clock::now();
+    eventually("the next renewal", || async { chaos.count(Op::Enter) > 3 }).await;
+    let soon = sent.until(crate::clock::now());
+    assert!(soon < lease / 8, "it came after {soon:?}");
+    let value = || async {
+        let seen = Election::new(&two, &name).leader().await.expect("the store is there");
+        seen.expect("there is one").value
+    };
+    eventually("the new value", || async { value().await == "new" }).await;
     leader.resign().await.expect("it led");
 }
 

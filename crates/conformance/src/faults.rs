@@ -191,7 +191,8 @@ async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
     assert!(quickest < limit + Duration::from_millis(500), "at best it took {quickest:?}");
 }
 
-/// In the local queue: the limit holds for a waiter that is not the one asking the store.
+/// In the local queue: the limit holds for a task that is not the one asking the store, and it is
+/// not told that the lock is held, which nobody knows.
 async fn behind_a_waiter_that_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
     let name = ctx.name("x");
     let (chaos, client) = ctx.chaos().await;
@@ -201,11 +202,13 @@ async fn behind_a_waiter_that_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
-    super::kit::eventually("the first asks", || async { chaos.count(Op::Enter) > 0 }).await;
-    let how = How::Within(ctx.brief());
-    let second = Recipe::Mutex.take(&client, &name, how, Terms::LONG);
-    let second = in_time("the second", second).await.expect("it has asked nobody");
-    assert!(second.is_none());
+    let is_away = || async { client.unavailable_for().is_some() };
+    super::kit::eventually("the first has asked", is_away).await;
+    for how in [How::Within(ctx.brief()), How::Try] {
+        let second = Recipe::Mutex.take(&client, &name, how, Terms::LONG);
+        let error = in_time("the second", second).await.err().expect("nobody could be asked");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
     assert!(!first.is_finished());
     chaos.heal();
     let first = in_time("the first", first).await.expect("no task fails");

@@ -26,6 +26,7 @@ group! { "leases":
     extending_never_shortens,
     a_lost_lock_cannot_be_extended,
     an_extension_that_comes_too_late_is_none,
+    a_silent_store_holds_no_change_up,
     leases_outside_the_limits_are_refused,
     margins_that_eat_the_lease_are_refused,
     the_deadline_is_before_the_stores,
@@ -252,6 +253,24 @@ async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
     let took = start.until(clock::now());
     assert!(took < lease * 4, "what was extended in vain was kept for {took:?}");
     next.unlock().await.expect("it was held");
+}
+
+/// A change of a held lock ends with the lock, or before if the lease is long.
+async fn a_silent_store_holds_no_change_up(ctx: Ctx) {
+    let (chaos, client) = ctx.chaos().await;
+    let Terms { lease, margin } = Terms::of(ctx.lease);
+    let lock = Mutex::new(&client, ctx.name("x")).lease(lease).margin(margin);
+    let guard = lock.lock().await.expect("the store is there");
+    let election = Election::new(&client, ctx.name("y")).lease(ctx.longer(20));
+    let leader = election.campaign("old").await.expect("the store is there");
+    chaos.always(Op::Enter, Fault::HangBefore);
+    let extended = in_time("the end of the lock", guard.extend(ctx.lease)).await;
+    let error = extended.expect_err("there is no answer");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let proclaimed = in_time("the end of the time", leader.proclaim("new")).await;
+    let error = proclaimed.expect_err("there is no answer");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(leader.is_valid() && client.unavailable_for().is_some());
 }
 
 async fn leases_outside_the_limits_are_refused(ctx: Ctx) {

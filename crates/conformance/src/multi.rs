@@ -15,6 +15,7 @@ group! { "multi":
     a_name_twice_counts_once,
     no_names_and_bad_names_are_refused,
     one_lost_is_all_lost,
+    a_try_of_many_has_one_time_limit,
     an_error_half_way_leaves_nothing,
 }
 
@@ -117,6 +118,24 @@ async fn one_lost_is_all_lost(ctx: Ctx) {
     assert!(guard.guards()[0].is_valid(), "the other one is still held");
     assert_eq!(guard.unlock().await.expect_err("one was lost").kind(), ErrorKind::Lost);
     line(&two, &names[0], 0, 0).await;
+}
+
+/// Each answer comes in time, but all of them together do not.
+async fn a_try_of_many_has_one_time_limit(ctx: Ctx) {
+    let (chaos, client) = ctx.chaos().await;
+    client.inspect(ctx.name("a")).await.expect("the store is there");
+    let limit = Duration::from_millis(1800);
+    chaos.always(Op::Enter, Fault::Delay(limit / 2));
+    let names = ["a", "b", "c", "d", "e"].map(|name| ctx.name(name));
+    let all = Multi::new(&client, &names).lease(Duration::from_secs(10));
+    let error = in_time("the try", all.try_lock()).await.expect_err("the time is over");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(chaos.count(Op::Enter) < names.len(), "it has asked for all");
+    chaos.heal();
+    client.settle().await;
+    for name in &names {
+        line(&client, name, 0, 0).await;
+    }
 }
 
 async fn an_error_half_way_leaves_nothing(ctx: Ctx) {

@@ -28,7 +28,7 @@ use crate::thread;
 use crate::{
     Changes, ConnectOptions, Guard, Leadership, LockInfo, Loss, MultiGuard, Name, ReentrantGuard,
 };
-use std::future::Future;
+use std::future::{Future, ready};
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -34,8 +34,8 @@ impl Changes {
     /// (etcd, ZooKeeper) raises the longest wait to 5 s, if `poll` is shorter.
     ///
     /// Look first, then call this in a loop. The first call subscribes and returns soon, to catch
-    /// changes that came in between. Returns are at least 10 ms apart, however many changes there
-    /// are.
+    /// changes that came in between. Returns are at least 10 ms apart (or `poll`, if it is
+    /// shorter), however many changes there are.
     ///
     /// # Cancel safety
     ///

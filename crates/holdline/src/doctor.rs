@@ -103,8 +103,12 @@ pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
     Ok(report)
 }
 
-/// The same URL without the option that installs tables.
+/// The same URL, and so those of a quorum's nodes, without the option that installs tables.
 fn without_install(url: &str) -> String {
+    if let Some(nodes) = open::nodes_of(url) {
+        let nodes: Vec<String> = nodes.iter().map(|node| without_install(node)).collect();
+        return format!("quorum:{}", nodes.join(","));
+    }
     let Some((before, options)) = url.split_once('?') else { return url.to_owned() };
     let kept: Vec<&str> =
         options.split('&').filter(|option| !option.starts_with("install=")).collect();
@@ -271,5 +275,25 @@ async fn lock(client: &Client, lease: Duration, findings: &mut Findings) {
         findings.warning("lock", found, advice);
     } else {
         findings.ok("lock", found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_install;
+
+    #[test]
+    fn no_node_of_a_quorum_is_asked_to_install_tables() {
+        for (url, without) in [
+            ("memory:", "memory:"),
+            ("mysql://a/d?install=yes", "mysql://a/d"),
+            ("mysql://a,b/d?install=yes&x=1,2", "mysql://a,b/d?x=1,2"),
+            (
+                "quorum:mysql://a/d?install=yes,mysql://b,c/d?x=1&install=yes,mysql://e/d",
+                "quorum:mysql://a/d,mysql://b,c/d?x=1,mysql://e/d",
+            ),
+        ] {
+            assert_eq!(without_install(url), without);
+        }
     }
 }

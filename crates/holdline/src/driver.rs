@@ -6,7 +6,7 @@
 //! renewer, which leaves the line in the background.
 
 use crate::clock::{self, within};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::renewer::{self, PendingRelease};
@@ -162,12 +162,7 @@ fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
 }
 
 fn silence(handles: &StoreHandles, request: &AcquireRequest) -> Error {
-    let message = format!(
-        "{} did not answer in time about lock \"{}\"; check that it runs and can be reached",
-        handles.store.address(),
-        request.line
-    );
-    Error::new(ErrorKind::Unavailable, message)
+    handles.silence(&request.line)
 }
 
 /// Hands the ticket of a failed acquisition to the renewer when it is dropped.

@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+/// The time limit of one answer to a guard that extends or changes its lock.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
 /// A guard's permit of the local queue, returned when the guard ends.
 pub(crate) trait Handover: Send + Sync {
     /// Offers the lock, still held, to the next waiter of this process.
@@ -196,8 +199,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] if the lock is lost; [`ErrorKind::Invalid`] if the store does not accept
-    /// so long a lease; other kinds if the store could not be asked, which leaves the lock
-    /// unchanged.
+    /// so long a lease; other kinds if the store could not be asked within 5 s, which leaves the
+    /// lock unchanged here.
     ///
     /// # Cancel safety
     ///
@@ -211,8 +214,17 @@ impl Guard {
         let drift = lease.drift() + lease.drift() / 50;
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.held.handles.store, lease.length)?;
-        self.held.renew(&*self.held.handles.store, Some(lease)).await?;
-        self.check().await
+        self.renew(Some(lease)).await
+    }
+
+    /// Renews the lock at once, for `lease` or as before. An error if it is lost, or if the store
+    /// does not answer in time.
+    async fn renew(&self, lease: Option<Lease>) -> Result<()> {
+        let handles = &self.held.handles;
+        let limit = clock::now().after(ANSWER_TIME).min(self.held.until());
+        let outcome = renewer::ask(&self.held, &*handles.store, lease, limit).await;
+        self.check().await?;
+        outcome.unwrap_or_else(|| Err(handles.silence(self.name())))
     }
 
     /// Releases the lock.
@@ -255,7 +267,7 @@ impl Guard {
             Some(Ok(there)) => {
                 self.empty = true;
                 if was_valid && !there {
-                    held.set_gone();
+                    held.released_too_late();
                 }
                 if was_valid && there { Ok(()) } else { Err(self.lost_error().await) }
             }
@@ -278,8 +290,7 @@ impl Guard {
     /// Lowers the weight, here and in the store.
     pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
         self.held.change(Some(weight), None);
-        self.held.renew(&*self.held.handles.store, None).await?;
-        self.check().await?;
+        self.renew(None).await?;
         if let Some(pass) = &mut self.pass {
             pass.downgrade(weight);
         }
@@ -289,8 +300,7 @@ impl Guard {
     /// Replaces the note that others see about this holder.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
-        self.held.renew(&*self.held.handles.store, None).await?;
-        self.check().await
+        self.renew(None).await
     }
 
     /// An error if the lock is lost.

@@ -1,8 +1,9 @@
 //! A client's handles of its store: one for callers, one for the renewer, and their shared state.
 
 use crate::availability::Availability;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::StoreMetrics;
+use crate::names::Name;
 use crate::store::Store;
 use crate::undone::Undone;
 use std::sync::Arc;
@@ -30,6 +31,16 @@ impl StoreHandles {
             undone: Undone::default(),
             availability: Availability::default(),
         }
+    }
+
+    /// The error for a store that did not answer in time about a lock.
+    pub(crate) fn silence(&self, line: &Name) -> Error {
+        let message = format!(
+            "{} did not answer in time about lock \"{line}\"; check that it runs and can be \
+             reached",
+            self.store.address()
+        );
+        Error::new(ErrorKind::Unavailable, message)
     }
 
     /// Records the outcome of a call to the store; `None` if it timed out.

@@ -1,8 +1,8 @@
 //! A held lock: the state that its guard and the renewer share.
 //!
-//! The state only moves forward, from held to lost or released. A holder whose deadline has passed
-//! is never revived, not even by a renewal that was in time: once [`HeldLock::is_valid`] has
-//! returned false, it stays false.
+//! The state only moves forward, from held to lost or released; what was released may still turn
+//! out to have been gone. A holder whose deadline has passed is never revived, not even by a
+//! renewal that was in time: once [`HeldLock::is_valid`] has returned false, it stays false.
 
 use crate::clock;
 use crate::deadline::Deadline;
@@ -15,7 +15,7 @@ use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ const CAUSE_TIME: Duration = Duration::from_secs(1);
 const HELD: u8 = 0;
 const LOST: u8 = 1;
 const RELEASED: u8 = 2;
+/// Lost, because the store has no such holder: another may be admitted already.
+const GONE: u8 = 3;
 
 /// One lock, from its grant to its end.
 pub(crate) struct HeldLock {
@@ -36,9 +38,6 @@ pub(crate) struct HeldLock {
     pub(crate) metrics: LockMetrics,
     state: AtomicU8,
     deadline: Deadline,
-    /// Whether the store itself reported that it has no such holder: another may be admitted
-    /// already.
-    gone: AtomicBool,
     /// The cause of the loss, once it is known for certain.
     cause: OnceLock<Loss>,
     changing: Mutex<Changing>,
@@ -52,6 +51,8 @@ struct Changing {
     /// The longest lease ever requested.
     longest_lease: Duration,
     note: Arc<str>,
+    /// The number of changes of the weight and the note.
+    changes: u64,
     /// The lock's time in the renewer's schedule; [`Time::NEVER`] if it is not in it.
     due: Time,
 }
@@ -68,7 +69,7 @@ impl HeldLock {
     ) -> Self {
         metrics.held(1.0);
         let (deadline, longest_lease) = (Deadline::new(hold.until()), ticket.lease);
-        let changing = Changing { hold, ticket, longest_lease, note, due: Time::NEVER };
+        let changing = Changing { hold, ticket, longest_lease, note, changes: 0, due: Time::NEVER };
         HeldLock {
             handles,
             line,
@@ -77,7 +78,6 @@ impl HeldLock {
             metrics,
             state: AtomicU8::new(HELD),
             deadline,
-            gone: AtomicBool::new(false),
             cause: OnceLock::new(),
             changing: Mutex::new(changing),
             loss: Notify::new(),
@@ -99,7 +99,7 @@ impl HeldLock {
     /// When another ticket may be admitted, as far as is known: at once if the store reported a
     /// loss.
     pub(crate) fn rival_from(&self) -> Time {
-        if self.gone.load(Ordering::Acquire) {
+        if self.is_gone() {
             return Time(0);
         }
         self.until().after(self.margin())
@@ -121,9 +121,8 @@ impl HeldLock {
         self.changing.lock().hold.lease().margin
     }
 
-    /// Records the store's report that it has no such holder.
-    pub(crate) fn set_gone(&self) {
-        self.gone.store(true, Ordering::Release);
+    fn is_gone(&self) -> bool {
+        self.state.load(Ordering::Acquire) == GONE
     }
 
     /// The cause of the loss. If the store has no such holder, it is asked whether the lock was
@@ -136,7 +135,7 @@ impl HeldLock {
         if let Some(cause) = self.cause.get() {
             return cause.clone();
         }
-        if !self.gone.load(Ordering::Acquire) {
+        if !self.is_gone() {
             return Loss::Expired;
         }
         let look = self.handles.store.snapshot(&self.line);
@@ -172,27 +171,38 @@ impl HeldLock {
     /// Releases the lock. Returns whether it was still held.
     pub(crate) fn release(&self) -> bool {
         let valid = self.is_valid();
-        let end = if valid { RELEASED } else { LOST };
-        let ended = self.state.compare_exchange(HELD, end, Ordering::AcqRel, Ordering::Acquire);
-        if ended.is_ok() {
+        let ended = self.change_state(HELD, if valid { RELEASED } else { LOST });
+        if ended {
             self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
         }
         self.loss.notify_waiters();
-        valid
+        valid && ended
+    }
+
+    /// Records that the store had no such holder when it was asked to release it.
+    pub(crate) fn released_too_late(&self) {
+        self.change_state(RELEASED, GONE);
     }
 
     /// Marks the lock as lost. Returns whether it was held before.
     pub(crate) fn lose(&self) -> bool {
-        let was_held =
-            self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        self.lose_as(LOST)
+    }
+
+    /// Changes the state, if it is as expected. Returns whether it was.
+    fn change_state(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn lose_as(&self, how: u8) -> bool {
+        let was_held = self.change_state(HELD, how);
         // First of all: the rest calls others' code, which may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
             self.metrics.lost(clock::now(), self.since);
             self.metrics.held(-1.0);
-            let gone = self.gone.load(Ordering::Acquire);
-            let why = if gone { Loss::Gone } else { Loss::Expired };
+            let why = if how == GONE { Loss::Gone } else { Loss::Expired };
             let why = self.cause.get().unwrap_or(&why);
             tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
         }
@@ -215,7 +225,7 @@ impl HeldLock {
 
     /// Whether it was lost before it was released.
     pub(crate) fn was_lost(&self) -> bool {
-        self.state.load(Ordering::Acquire) == LOST || self.gone.load(Ordering::Acquire)
+        matches!(self.state.load(Ordering::Acquire), LOST | GONE)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -248,12 +258,19 @@ impl HeldLock {
     /// Changes what later renewals send: the weight (only downward) and the note.
     pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
         let mut changing = self.changing.lock();
+        changing.changes += 1;
         if let Some(weight) = weight {
             changing.ticket.weight = weight;
         }
         if let Some(note) = note {
             changing.note = note;
         }
+    }
+
+    /// The number of changes so far. If it is higher when a renewal ends, the renewal may have
+    /// undone them in the store.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changing.lock().changes
     }
 
     /// Renews once, for `lease` or as before, and applies the answer. For a fixed lease this checks
@@ -279,9 +296,10 @@ impl HeldLock {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
-                // The cause comes first, so that a task that sees the loss can report it.
-                self.set_gone();
-                self.lose();
+                // If it was released meanwhile, the store lacks it for that reason.
+                if !self.lose_as(GONE) {
+                    self.change_state(LOST, GONE);
+                }
             }
         }
         Ok(())

@@ -8,7 +8,8 @@
 //!
 //! With local handoff, a holder passes the lock to the next task here, unseen by the store. The
 //! ticket has reserved a token for each such holder, so tokens still rise. The number and time of
-//! handoffs are bounded, so that other processes get their turn.
+//! handoffs are bounded, so that other processes get their turn, and a lock that no task comes for
+//! is released in the background.
 
 use crate::clock;
 use crate::driver;
@@ -17,14 +18,20 @@ use crate::guard::{Guard, Handover};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
+use crate::renewer;
 use crate::request::{AcquireRequest, Handoff, Terms};
 use crate::store::{Refusal, Seq, refuse};
 use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// How long a lock that was passed on waits for the next task, whose future may no longer be
+/// polled: as long as the store keeps the place of a waiter that does not ask.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The queues of one client, by name. A queue exists while a task uses it.
 #[derive(Debug, Default)]
@@ -50,12 +57,15 @@ struct State {
     /// A lock that its holder has passed on. It is released when dropped, if the next task needs a
     /// different lock or there is none.
     handed: Option<Box<HandedOver>>,
+    /// Whether [`release_unclaimed`] runs for this queue.
+    watched: bool,
 }
 
 #[derive(Debug)]
 struct HandedOver {
     guard: Guard,
     budget: Budget,
+    since: Time,
 }
 
 /// What is left of a ticket's handoffs, and their terms.
@@ -80,7 +90,9 @@ impl LocalQueues {
     ) -> Result<Option<Guard>> {
         let waiter = self.enter(request)?;
         if !waiter.pass(request).await {
-            return Ok(None);
+            // The task ahead may be waiting for the store as well.
+            let away = handles.availability.away_for().is_some();
+            return if away { Err(handles.silence(&request.line)) } else { Ok(None) };
         }
         let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
         permit.budget = handoff.map(|bounds| Budget {
@@ -207,7 +219,8 @@ struct LocalPermit {
 impl Handover for LocalPermit {
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
         let Some(budget) = self.budget else { return false };
-        if budget.left == 0 || clock::now() >= budget.until {
+        let since = clock::now();
+        if budget.left == 0 || since >= budget.until {
             return false;
         }
         let mut state = self.waiter.queue.state.lock();
@@ -216,7 +229,10 @@ impl Handover for LocalPermit {
         }
         let guard = Guard::new(Arc::clone(held), token, None);
         let budget = Budget { left: budget.left - 1, ..budget };
-        state.handed = Some(Box::new(HandedOver { guard, budget }));
+        state.handed = Some(Box::new(HandedOver { guard, budget, since }));
+        if !mem::replace(&mut state.watched, true) {
+            renewer::spawn(release_unclaimed(Arc::downgrade(&self.waiter.queue)));
+        }
         true
     }
 
@@ -231,6 +247,25 @@ impl Handover for LocalPermit {
 impl Drop for LocalPermit {
     fn drop(&mut self) {
         self.waiter.queue.permits.add_permits(permits_for(self.weight) as usize);
+    }
+}
+
+/// Releases a lock that was passed on in this queue and that no task has come for. Ends when it
+/// finds none passed on. A queue has one such task at most, which looks every few seconds.
+async fn release_unclaimed(queue: Weak<LocalQueue>) {
+    let mut end = clock::now().after(PATIENCE);
+    loop {
+        clock::sleep_until(end).await;
+        let Some(queue) = queue.upgrade() else { return };
+        let mut state = queue.state.lock();
+        let Some(handed) = &state.handed else {
+            state.watched = false;
+            return;
+        };
+        end = handed.since.after(PATIENCE);
+        let unclaimed = if end <= clock::now() { state.handed.take() } else { None };
+        drop(state);
+        drop(unclaimed); // releases the lock, outside of the queue's mutex
     }
 }
 

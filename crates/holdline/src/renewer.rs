@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
-use crate::store::TicketId;
+use crate::store::{Store, TicketId};
 use crate::sync::Mutex;
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
@@ -20,7 +20,7 @@ use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -156,9 +156,19 @@ static RENEWER: Renewer = Renewer {
 /// [`Unavailable`](crate::ErrorKind::Unavailable) if the system is short of threads or file
 /// descriptors; the next call tries again.
 pub(crate) fn start() -> Result<()> {
+    runtime().map(|_| ())
+}
+
+fn runtime() -> Result<&'static Handle> {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     let started = || thread::start("holdline-renewer", || RENEWER.go_on_for_ever());
-    thread::made_once(&RUNTIME, started).map(|_| ())
+    thread::made_once(&RUNTIME, started)
+}
+
+/// Does other brief work about held locks on the renewer's thread.
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    let runtime = runtime().expect("it runs since before the lock was requested");
+    drop(runtime.spawn(work));
 }
 
 /// Registers a lock for renewal, and for its deadline.
@@ -384,11 +394,26 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
     }
 }
 
+/// Renews a lock once, as [`HeldLock::renew`] does. `None` if the store does not answer in time.
+pub(crate) async fn ask(
+    held: &HeldLock,
+    store: &dyn Store,
+    lease: Option<Lease>,
+    limit: Time,
+) -> Option<Result<()>> {
+    let changes = held.changes();
+    let outcome = clock::within(limit, held.renew(store, lease)).await;
+    held.handles.note(outcome.as_ref());
+    if held.changes() != changes {
+        verify(held.ticket().id); // the next renewal sends what this one may have undone
+    }
+    outcome
+}
+
 async fn renew(held: Arc<HeldLock>) {
     let interval = held.until().0.saturating_sub(clock::now().0);
-    let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
-    let outcome = clock::timeout(limit, held.renew(&*held.handles.background, None)).await;
-    held.handles.note(outcome.as_ref());
+    let limit = clock::now().after(Duration::from_nanos(interval).min(held.ticket().lease / 4));
+    let outcome = ask(&held, &*held.handles.background, None, limit).await;
     held.metrics.renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
         Some(Ok(())) => {

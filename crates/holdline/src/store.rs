@@ -132,8 +132,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// store has any.
     fn background_handle(&self) -> Arc<dyn Store>;
 
-    /// Sets the callback for hints that a held ticket is gone. Called once, before the first
-    /// `enter`.
+    /// Sets the callback for hints that a held ticket is gone. Every client of this store calls it
+    /// when it is created, always with the same callback.
     fn on_loss_hint(&self, loss_hint: LossHint);
 
     /// The store's address for messages, as a URL without its password.

@@ -4,6 +4,7 @@ use super::{Client, wait};
 use crate::error::{Error, Result};
 use crate::recipes::{self, Members, Ownership, Route};
 use crate::{Loss, MembersObserver};
+use std::future::ready;
 use std::ops::Deref;
 use std::time::Duration;
 

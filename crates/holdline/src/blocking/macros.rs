@@ -74,7 +74,11 @@ macro_rules! works {
                              the end. A thread cannot be stopped from outside: long work should \
                              ask `is_valid` between its steps.")]
             pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-                wait(self.0.protect(async { work() }))
+                let check = || wait(self.0.protect(ready(())));
+                check()?;
+                let output = work(); // outside of the runtime, so that it can block as well
+                check()?;
+                Ok(output)
             }
 
             /// [`protect`](Self::protect) for work that is itself fallible: one `?` handles both

@@ -147,8 +147,14 @@ impl ConnectOptions {
             let message = "the kind of a store is the scheme of its URLs, as in \"redis\"";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if let Some(host) = self.hosts.iter().find(|host| !is_host(host)) {
-            let message = format!("{host:?} is no host; write HOST, HOST:PORT or [IPV6]:PORT");
+        if let Some(at) = self.hosts.iter().position(|host| !is_host(host)) {
+            // Not shown, because it may contain a password.
+            let message = format!(
+                "host {} of {} is no host; write HOST, HOST:PORT or [IPV6]:PORT, and give user and \
+                 password apart from it",
+                at + 1,
+                self.hosts.len()
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let mut url = format!("{}://", self.scheme);
@@ -238,6 +244,8 @@ mod tests {
             secret("redis").host("a,b"),
             #[cfg(feature = "redis")]
             secret("redis").host("a/b"),
+            #[cfg(feature = "redis")]
+            ConnectOptions::new("redis").hosts(["a", "me:s3cret@b"]),
             #[cfg(feature = "redis")]
             secret("redis").host("a").path("first"),
             #[cfg(feature = "redis")]

@@ -3,13 +3,18 @@
 //!
 //! URLs are parsed loosely, only to compare them; the store reports errors in them.
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::stores::quorum;
 use holdline_base::url;
 use std::path::{Path, PathBuf};
 
-/// The URL of a node for messages: without user, password and options.
+/// The URL of a node for messages: without user, password and options. Of an invalid URL it is the
+/// scheme alone, since all the rest may be a password.
 pub(super) fn address(url: &str) -> String {
+    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+    if !matches!(scheme, "memory" | "sqlite") && url::check(rest).is_err() {
+        return format!("{scheme}:");
+    }
     let url = url.split('?').next().unwrap_or_default();
     let shown = match url.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or("")),
@@ -18,9 +23,10 @@ pub(super) fn address(url: &str) -> String {
     shown.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Refuses URLs if two of them name the same store.
+/// Refuses URLs if two of them name the same store, or if a password in one is not encoded: it
+/// would be taken for another part of the URL.
 pub(super) fn distinct(urls: &[String]) -> Result<()> {
-    let sites: Vec<Site> = urls.iter().map(|url| Site::of(url)).collect();
+    let sites = urls.iter().map(|url| Site::of(url)).collect::<Result<Vec<_>>>()?;
     for (at, site) in sites.iter().enumerate() {
         if let Some(before) = sites[..at].iter().position(|other| other.is(site)) {
             return Err(quorum::twice(&address(&urls[before]), &address(&urls[at])));
@@ -43,25 +49,30 @@ impl Site {
         self.part == other.part && self.places.iter().any(|place| other.places.contains(place))
     }
 
-    fn of(url: &str) -> Site {
+    fn of(url: &str) -> Result<Site> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        match scheme {
+        let path = rest.split('?').next().unwrap_or_default();
+        let places = match super::feature_of(scheme) {
+            None => Vec::new(), // opening it says that there is no such store
             // Every unnamed memory store is a new one.
-            "memory" => {
-                let places = Some(rest.to_owned()).filter(|name| !name.is_empty());
-                Site { places: places.into_iter().collect(), part: scheme.to_owned() }
+            Some("memory") => Vec::from_iter(url::some(path.to_owned())),
+            Some("sqlite") => {
+                let path = path.strip_prefix("//").map_or_else(|| path.to_owned(), decode);
+                vec![file(Path::new(&path))]
             }
-            "sqlite" => {
-                let path = rest.strip_prefix("//").map_or_else(|| rest.to_owned(), decode);
-                Site { places: vec![file(Path::new(&path))], part: scheme.to_owned() }
-            }
-            _ => server(scheme, rest, query),
-        }
+            Some(store) => return server(store, scheme, rest),
+        };
+        Ok(Site { places, part: scheme.to_owned() })
     }
 }
 
-fn server(scheme: &str, rest: &str, query: &str) -> Site {
+/// The identity of a store on servers, which is the same with and without TLS, and under all its
+/// scheme names.
+fn server(store: &str, scheme: &str, rest: &str) -> Result<Site> {
+    url::check(rest).map_err(|why| {
+        Error::new(ErrorKind::Invalid, format!("the URL of a node of the quorum {why}"))
+    })?;
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts = authority.rsplit('@').next().unwrap_or_default();
@@ -69,8 +80,6 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
         let of_key = |pair: &str| pair.strip_prefix(key)?.strip_prefix('=').map(decode);
         query.split('&').filter_map(of_key).next_back()
     };
-    // A store is the same with and without TLS, and under all its scheme names.
-    let store = super::feature_of(scheme).unwrap_or_default();
     if store != "redis" {
         let (port, options) = match store {
             "etcd" => (2379, &[][..]),
@@ -81,7 +90,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
         let places = hosts.split(',').map(|text| host(text, port)).collect();
         let options: Vec<_> = options.iter().map(|key| option(key)).collect();
         let path = decode(path.trim_end_matches('/'));
-        return Site { places, part: format!("{store} {path} {options:?}") };
+        return Ok(Site { places, part: format!("{store} {path} {options:?}") });
     }
     let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
     let (service, db) = match kind {
@@ -100,7 +109,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
     } else {
         hosts.split(',').map(|text| host(text, port)).collect()
     };
-    Site { places, part: format!("redis {kind} {service:?} {db} {prefix:?}") }
+    Ok(Site { places, part: format!("redis {kind} {service:?} {db} {prefix:?}") })
 }
 
 /// A host and its port, with one name for the local machine.
@@ -200,5 +209,20 @@ mod tests {
             assert_eq!(address(url), "redis://h:1/2");
         }
         assert_eq!(address("sqlite:/a@b?x"), "sqlite:/a@b");
+        for url in ["redis://:can?ary@h", "redis://:can/ary@h", "redis://h?password=can@ary"] {
+            assert_eq!(address(url), "redis:");
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_told_and_not_shown() {
+        for password in ["?", "canary?", "can/ary", "can#ary"] {
+            let nodes = ["a", "b"].map(|host| format!("redis://:{password}@{host}"));
+            let error = distinct(&nodes).expect_err(password).to_string();
+            assert!(error.contains("a node of the quorum has a"), "{error}");
+            assert!(error.contains("%2F") && !error.contains("can"), "{error}");
+        }
+        let nodes = ["reddis://:canary?@a", "reddis://:canary?@b"].map(str::to_owned);
+        assert!(distinct(&nodes).is_ok(), "there is no such store");
     }
 }

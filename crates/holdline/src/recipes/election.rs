@@ -166,7 +166,8 @@ impl Leader {
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if another candidate may lead by now;
     /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
-    /// could not be asked, in which case the next renewal publishes the value.
+    /// could not be asked within 5 s. Then the next renewal publishes the value; with a fixed lease
+    /// there is none.
     ///
     /// # Cancel safety
     ///

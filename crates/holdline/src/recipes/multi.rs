@@ -103,11 +103,14 @@ impl Multi {
                 "a lock of several names needs at least one name",
             ));
         }
-        let start = clock::now();
+        let (start, mut client) = (clock::now(), self.client.clone());
+        let end = start.after(client.bounds().response_timeout);
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
+            // All names together have the time limit of one.
             let wait = wait.left_since(start);
-            match acquire(&self.client, &self.options, name, (1, 1), wait).await? {
+            client = client.response_timeout(clock::now().until(end));
+            match acquire(&client, &self.options, name, (1, 1), wait).await? {
                 Some(guard) => guards.push(guard),
                 None => return Ok(None), // dropping the guards releases them
             }

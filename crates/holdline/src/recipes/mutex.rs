@@ -48,8 +48,9 @@ impl Mutex {
 
     /// Enables local handoff: a release passes the lock, still held, to the next waiting task of
     /// this process without a request to the store. One lock serves up to `most` holders in a row
-    /// (at most 65,536), for up to `time`. Other processes wait meanwhile, and `status` shows the
-    /// first of the holders.
+    /// (at most 65,536); none is passed the lock after `time`. Other processes wait meanwhile, and
+    /// `status` shows the first of the holders. If the next task's future is not polled, the lock
+    /// is released after 3 s.
     ///
     /// If the next task has not enabled handoff, or uses another lease, margin or renewal interval,
     /// the lock is released as usual.

@@ -142,8 +142,9 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// An error means that the store could not be asked or that the lock is lost. The guard is
-    /// returned with the error; it may already be downgraded.
+    /// An error means that the store could not be asked within 5 s or that the lock is lost. The
+    /// guard is returned with the error. From then on it protects reading only: the store may have
+    /// downgraded the lock, and the next renewal does.
     ///
     /// # Cancel safety
     ///

@@ -106,6 +106,7 @@ const SESSION_LOCKS: &[&str] = &[
     "admin::a_removal_is_shown_and_only_the_last_few",
     "admin::breaking_tells_by_whom_and_why",
     "admin::the_holder_is_shown_as_it_is",
+    "election::a_late_renewal_undoes_no_proclamation",
     "election::a_proclamation_is_seen_and_outlives_renewals",
     "election::observers_follow_the_changes",
     "election::the_leader_is_seen_with_its_value",

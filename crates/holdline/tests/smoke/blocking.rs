@@ -79,6 +79,43 @@ fn a_broken_lock_is_told_and_fenced() {
     assert!(guard.protect(|| ()).expect_err("lost").is_lost());
 }
 
+/// Work that blocks the thread itself: by a method of its guard, by another lock, in a runtime.
+#[test]
+fn protected_work_may_block() {
+    let client = open("memory:").expect("memory opens");
+    let time = Duration::from_secs(60);
+    let guard = client.mutex("x").lock().expect("works");
+    guard.protect(|| guard.extend(time)).expect("held").expect("held");
+    assert!(guard.remaining() + Duration::from_secs(5) >= time);
+    let other = guard.try_protect(|| client.mutex("y").lock()).expect("held, and works");
+    let both = client.multi(["a", "b"]).lock().expect("works");
+    both.protect(|| other.unlock()).expect("held").expect("held");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it is built");
+    assert_eq!(both.protect(|| runtime.block_on(async { 7 })).expect("held"), 7);
+    let leader = client.election("e").campaign("one").expect("works");
+    leader.protect(|| leader.proclaim("two")).expect("leads").expect("leads");
+    let member = client.group("g").join("a").expect("works");
+    let BlockingRoute::Mine(key) = member.route("key").expect("works") else { panic!("alone") };
+    assert_eq!(key.protect(|| member.members()).expect("owned").expect("works").len(), 1);
+}
+
+#[test]
+fn what_is_lost_during_protected_work_is_told() {
+    let client = open("memory:").expect("memory opens");
+    let guard = client.mutex("x").lock().expect("works");
+    let id = guard.ticket();
+    let work = || {
+        client.force_unlock("x", id, "test").expect("works").expect("it was there");
+        assert!(guard.lost_within(Duration::from_secs(5)));
+    };
+    assert!(guard.protect(work).expect_err("lost meanwhile").is_lost());
+    let mutex = holdline::Mutex::new(client.as_async(), "y").on_loss(holdline::OnLoss::Continue);
+    let guard = holdline::blocking::Mutex::new(mutex).lock().expect("works");
+    client.force_unlock("y", guard.ticket(), "test").expect("works").expect("it was there");
+    assert!(guard.lost_within(Duration::from_secs(5)));
+    assert_eq!(guard.protect(|| 7).expect("it goes on all the same"), 7);
+}
+
 /// Each recipe's async methods are there for threads, too: the same names, as often.
 #[test]
 fn every_async_method_is_there_for_threads() {

@@ -1,6 +1,8 @@
 //! Local handoff passes a lock on as it is: to a task that wants it so, and to no other (G20).
 
+use futures_util::FutureExt;
 use holdline::{Client, Election, Guard, Mutex};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -87,4 +89,27 @@ async fn an_elected_leader_publishes_its_value() {
     let leader = leader.await.expect("no panic").expect("memory works");
     let seen = election.leader().await.expect("memory works").expect("somebody leads");
     assert_eq!((seen.value.as_str(), seen.token), ("10.0.0.1:80", leader.token()));
+}
+
+/// The next task's future is kept but not polled, as a branch of a `select!` may be.
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_no_task_comes_for_is_released() {
+    let client = memory().await;
+    let others = with_handoff(&Client::new(client.store().clone()));
+    let mutex = with_handoff(&client);
+    for _ in 0..2 {
+        let first = mutex.lock().await.expect("memory works");
+        let token = first.token();
+        let mut next = pin!(mutex.lock());
+        assert!(next.as_mut().now_or_never().is_none(), "it is held");
+        first.unlock().await.expect("it was held");
+        assert!(others.try_lock().await.expect("memory works").is_none(), "it was not handed over");
+        let other = others.lock_within(LEASE).await.expect("memory works");
+        let other = other.expect("nobody has come for it");
+        assert!(other.token() > token);
+        assert!(next.as_mut().now_or_never().is_none(), "two hold it");
+        let token = other.token();
+        other.unlock().await.expect("it was held");
+        assert!(next.await.expect("memory works").token() > token);
+    }
 }

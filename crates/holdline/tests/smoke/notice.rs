@@ -53,6 +53,24 @@ async fn a_release_that_takes_long_is_no_loss() {
     releasing.await.expect("no panic").expect("held");
 }
 
+/// A renewal that the store handles after the release finds no such holder.
+#[tokio::test(flavor = "current_thread")]
+async fn a_renewal_that_a_release_overtakes_is_no_loss() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let late = Duration::from_millis(200);
+    chaos.calls(Op::Enter, 1, 1, Fault::Delay(late));
+    let mutex = Mutex::new(&chaos.client(), "x").lease(Duration::from_secs(2));
+    let guard = mutex.lock().await.expect("works");
+    let notice = guard.loss_notice();
+    while chaos.count(Op::Enter) < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    chaos.always(Op::Leave, Fault::HangAfter); // the release ends after the renewal
+    let error = guard.unlock().await.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert_eq!(notice.ended().await, None);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_notice_says_who_broke_the_lock() {
     let client = memory().await;

@@ -5,7 +5,7 @@
 //! claims any key: by then every look that another member relies on shows it. A leaving member has
 //! stopped before others cease to see it (**G4**). Of two members that see each other, one has the
 //! higher score.
-//! score.
+//!
 //! **Epochs rise.** A member's epoch is a token of the group's line that was granted between two
 //! looks such that no member of the first, or of a later one, is missing in the next. So the token
 //! of an earlier owner of a key was granted before: either that owner had left when this epoch

@@ -362,13 +362,15 @@ impl Ownership<'_> {
 
     /// Whether the key is certainly still owned. Once false, it stays false.
     pub fn is_valid(&self) -> bool {
-        self.until().is_some_and(|until| clock::now() < until) && self.member.guard.is_valid()
+        self.until().is_some() && self.member.guard.is_valid()
     }
 
-    /// Until when the current look is valid, if it makes this member the owner.
+    /// Until when the current look is valid, if it is and makes this member the owner.
     fn until(&self) -> Option<Time> {
         let state = self.member.state.lock();
-        (self.permit.losses() == self.losses).then(|| state.claims.until())
+        // The clock is read under the mutex, so a look that comes later finds this one stale, too.
+        let is_stale = clock::now() >= state.claims.until();
+        (!is_stale && self.permit.losses() == self.losses).then(|| state.claims.until())
     }
 
     /// Resolves when the key is lost; at once if it already is. Looks at the members meanwhile,

@@ -128,7 +128,8 @@ impl Group {
     /// [`Mismatch`](ErrorKind::Mismatch) if others use another `stale_after`, or use the name for
     /// another kind of lock; [`Invalid`](ErrorKind::Invalid) for an invalid name, address or
     /// option; [`Lost`](ErrorKind::Lost) if the place was lost while joining; otherwise as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// [`Mutex::lock`](crate::Mutex::lock), but an outage of the store is waited out only while the
+    /// place is asked for, not while the members are looked at, before and after that.
     ///
     /// # Cancel safety
     ///

@@ -100,6 +100,9 @@ async fn standing<B: Backend>(
     if new || stands.fresh {
         store.table().look_soon(ticket.id);
     }
+    if !new {
+        record.check_weight(ticket)?;
+    }
     if !store.update(record, request).await? {
         record.lose(&store.table().loss);
         return Ok(Standing::Lost);
@@ -253,6 +256,8 @@ mod tests {
         /// Whether the next reply about an entry comes after the entry is gone, and after the news
         /// that a change was missed.
         answers_late: AtomicBool,
+        /// A later request lowers the weight while this one looks for its entry.
+        is_overtaken: AtomicBool,
     }
 
     type Own = Arc<TicketRecord<First>>;
@@ -266,6 +271,7 @@ mod tests {
                 failing: AtomicU32::new(0),
                 session_is_lost: AtomicBool::new(false),
                 answers_late: AtomicBool::new(false),
+                is_overtaken: AtomicBool::new(false),
             });
             start_janitor(&fake);
             fake
@@ -337,7 +343,8 @@ mod tests {
     }
 
     impl Renew<First> for Fake {
-        async fn update(self: &Arc<Self>, _record: &Own, _request: &Request<'_>) -> Result<bool> {
+        async fn update(self: &Arc<Self>, record: &Own, request: &Request<'_>) -> Result<bool> {
+            record.place().weight = request.ticket.weight;
             Ok(true)
         }
 
@@ -350,6 +357,9 @@ mod tests {
             if self.answers_late.swap(false, Ordering::Relaxed) {
                 self.entries.lock().retain(|(id, _)| *id != record.id);
                 record.place().miss();
+            }
+            if self.is_overtaken.load(Ordering::Relaxed) {
+                record.place().weight = 1;
             }
             Ok(there)
         }
@@ -444,6 +454,24 @@ mod tests {
         let late = ask(&store, 1, Enter::Keep(Seq(1))).await;
         assert_eq!(late, Standing::Admitted(Seq(1)), "it was there when the store looked");
         assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_a_downgrade_overtakes_raises_no_weight() {
+        let store = Fake::new();
+        let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+        let ticket = Ticket { id: TicketId(1), ..ticket(2, 2) };
+        let held = enter(&store, (&line, &ticket), &note, Enter::Queue).await.expect("it answers");
+        assert_eq!(held, Standing::Admitted(Seq(1)));
+        store.miss(1);
+        store.is_overtaken.store(true, Ordering::Relaxed);
+        let late = enter(&store, (&line, &ticket), &note, Enter::Keep(Seq(1))).await;
+        late.expect_err("the weight is lower by now");
+        let record = store.table.find(TicketId(1)).expect("it is known");
+        assert_eq!(record.place().weight, 1);
+        let reader = Ticket { weight: 1, ..ticket };
+        let kept = enter(&store, (&line, &reader), &note, Enter::Keep(Seq(1))).await;
+        assert_eq!(kept.expect("it answers"), Standing::Admitted(Seq(1)));
     }
 
     /// Even if the store is unavailable at the first attempt to remove the entry.

@@ -140,10 +140,17 @@ impl<E: Entry> TicketRecord<E> {
         if ticket.capacity != self.capacity {
             return Err(refuse(&self.line, ticket, Refusal::Capacity { line: self.capacity }));
         }
-        if ticket.weight > place.weight {
+        drop(place);
+        self.check_weight(ticket).map(|()| true)
+    }
+
+    /// Refuses to raise the weight, also for a request that a later one with a lower weight has
+    /// overtaken.
+    pub(super) fn check_weight(&self, ticket: &Ticket) -> crate::error::Result<()> {
+        if ticket.weight > self.place().weight {
             return Err(refuse(&self.line, ticket, Refusal::Weight));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Extends the ticket by its lease or its wait lease, and admits it if there is room. `None` if
