@@ -57,9 +57,10 @@ impl TicketRecord {
 const SOON: Duration = Duration::from_millis(100);
 
 /// Sets a watch, repeatedly if the connection breaks. An error means that the node does not exist,
-/// or that retrying is useless.
+/// or that retrying is useless: then the ticket is polled only.
 async fn set<T>(
     record: &Weak<TicketRecord>,
+    path: &str,
     ask: impl Fn(&Client) -> Reply<T>,
 ) -> Result<T, Event> {
     loop {
@@ -70,6 +71,10 @@ async fn set<T>(
             Ok(watch) => return Ok(watch),
             Err(ZkError::NoNode) => return Err(Event::Deleted),
             Err(error) if error.is_over() => return Err(Event::Over),
+            Err(error @ (ZkError::NoAuth | ZkError::InvalidAcl)) => {
+                tracing::warn!(%error, path, "a node may not be watched, and is only polled");
+                return Err(Event::Over);
+            }
             Err(error) => tracing::debug!(%error, "a watch could not be set"),
         }
         drop(session);
@@ -80,7 +85,7 @@ async fn set<T>(
 /// Watches another ticket's node until it is deleted.
 async fn other(record: Weak<TicketRecord>, path: String) {
     loop {
-        let event = match set(&record, |client| client.get_and_watch_data(&path)).await {
+        let event = match set(&record, &path, |client| client.get_and_watch_data(&path)).await {
             Ok((_, watch)) => watch.changed().await,
             Err(event) => event,
         };
@@ -97,7 +102,7 @@ async fn other(record: Weak<TicketRecord>, path: String) {
 
 /// Watches a whole line until any node is created or deleted.
 async fn anybody(record: Weak<TicketRecord>, parent: String) {
-    while let Ok(watch) = set(&record, |client| client.watch_children(&parent)).await {
+    while let Ok(watch) = set(&record, &parent, |client| client.watch_children(&parent)).await {
         // Events in between are unknown: look once more now.
         if let Some(record) = record.upgrade() {
             record.stir();
@@ -111,7 +116,7 @@ async fn anybody(record: Weak<TicketRecord>, parent: String) {
 /// Subscribes the store to the events of a ticket's own node, and warns of a request to let go. The
 /// task only sets the watch: a held lock has no task.
 async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
-    match set(&record, |client| client.get_and_tell_data(&path, &listener)).await {
+    match set(&record, &path, |client| client.get_and_tell_data(&path, &listener)).await {
         Ok(data) => {
             if data == REVOKE
                 && let Some(record) = record.upgrade()
@@ -121,7 +126,11 @@ async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
             }
         }
         Err(Event::Deleted) => drop(listener.send((path, Event::Deleted))),
-        Err(Event::Over | Event::Changed) => {}
+        Err(Event::Over | Event::Changed) => {
+            if let Some(record) = record.upgrade() {
+                record.place().entry.guarded = false; // renewals ask for it
+            }
+        }
     }
 }
 
