@@ -60,7 +60,7 @@ enum Patrol {
 
 impl Entry for NodeEntry {
     type Base = Base;
-    type Watch = Watching;
+    type Watch = Ahead;
 
     fn has_room(place: &Place, _capacity: u32) -> bool {
         !place.is_unsure() && place.entry.blockers.is_empty()
@@ -75,6 +75,16 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// What is watched ahead of a ticket: a child of its line, or, if it is `None`, the whole line.
+pub(super) type Watched = Option<String>;
+
+/// A watch ahead of a ticket.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pub(super) watched: Watched,
+    pub(super) _task: Watching,
 }
 
 impl TicketRecord {
@@ -242,16 +252,26 @@ impl Place {
         self.is_alive() && std::mem::replace(&mut self.entry.patrol, warned) != warned
     }
 
-    /// Applies the nodes that block it, requested when `missed` had this value.
-    pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Watching> {
+    /// What to watch while its blockers stay the same.
+    pub(super) fn to_watch(&self) -> Vec<Watched> {
+        let blockers = &self.entry.blockers;
+        if blockers.len() > FEW {
+            return vec![None];
+        }
+        blockers.iter().map(|member| Some(member.child.clone())).collect()
+    }
+
+    /// Applies the nodes that block it, requested when `missed` had this value. Returns the watches
+    /// that are no longer needed, to be dropped without holding the mutex.
+    pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Ahead> {
         self.answered(missed);
         if self.entry.blockers == blockers {
             return Vec::new();
         }
         self.entry.blockers = blockers;
         (self.entry.blocked, self.entry.proof) = (now, now.after(PROOF));
-        // The caller drops them without holding the mutex.
-        std::mem::take(&mut self.watches)
+        let needed = self.to_watch();
+        self.watches.extract_if(.., |watch| !needed.contains(&watch.watched)).collect()
     }
 
     /// Whether to ask now for proof that the blocking nodes exist: after a while, and then less and
@@ -265,6 +285,9 @@ impl Place {
         due
     }
 }
+
+/// The most nodes that are watched one by one. If there are more, the whole line is watched.
+const FEW: usize = 64;
 
 /// How long a node may block a ticket before a proof is requested.
 const PROOF: Duration = Duration::from_secs(5);

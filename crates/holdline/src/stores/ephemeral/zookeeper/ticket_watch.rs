@@ -8,7 +8,7 @@ use super::dialect;
 use super::errors::ZkError;
 use super::layout::REVOKE;
 use super::shared::{BACKGROUND, Shared};
-use super::ticket_record::{NodeEntry, TicketRecord, Watching};
+use super::ticket_record::{Ahead, NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
 use holdline_zookeeper_client::{Client, Event, Listener, Reply};
@@ -17,26 +17,24 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The most nodes that are watched one by one. If there are more, the whole line is watched.
-const FEW: usize = 16;
-
 impl TicketRecord {
-    /// Watches the nodes that block a ticket.
+    /// Watches the nodes that block a ticket, as far as they are not watched yet.
     pub(super) fn listen(self: &Arc<Self>) {
         let mut place = self.place();
-        if place.state != State::Waiting || !place.watches.is_empty() {
+        if place.state != State::Waiting {
             return;
         }
-        let blockers = &place.entry.blockers;
-        let watch = |task| Watching(BACKGROUND.spawn(task).abort_handle());
-        place.watches = if blockers.len() > FEW {
-            let parent = self.base.parent.clone();
-            let task = BACKGROUND.spawn(anybody(Arc::downgrade(self), parent));
-            vec![Watching(task.abort_handle())]
-        } else {
-            let paths = blockers.iter().map(|member| self.path(&member.child));
-            paths.map(|path| watch(other(Arc::downgrade(self), path))).collect()
-        };
+        for watched in place.to_watch() {
+            if place.watches.iter().any(|watch| watch.watched == watched) {
+                continue;
+            }
+            let record = Arc::downgrade(self);
+            let task = match &watched {
+                Some(child) => BACKGROUND.spawn(other(record, self.path(child))),
+                None => BACKGROUND.spawn(anybody(record, self.base.parent.clone())),
+            };
+            place.watches.push(Ahead { watched, _task: Watching(task.abort_handle()) });
+        }
     }
 
     /// Watches a ticket's own node, to notice its loss. The watch ends with the node.
