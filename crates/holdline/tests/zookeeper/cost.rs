@@ -101,6 +101,21 @@ async fn a_thousand_locks_are_one_session_and_no_traffic() {
     assert!(guards.iter().all(holdline::Guard::is_valid));
 }
 
+/// The places of others are not read.
+#[tokio::test]
+async fn a_force_unlock_reads_the_victim_alone() {
+    let Some(servers) = start(1) else { return };
+    let client = open(&format!("{}?session=60s", servers.url())).await.expect("a good URL");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    for id in 0..100 {
+        store.enter(&line, &permit(id, 1), &Arc::from(""), Enter::Queue).await.expect("works");
+    }
+    let before = servers.requests();
+    let token = client.force_unlock("x", TicketId(0), "test").await.expect("works");
+    let cost = servers.requests() - before;
+    assert!(token.is_some() && cost < 30, "{cost} requests to remove one of a hundred");
+}
+
 fn permit(id: u128, capacity: u32) -> Ticket {
     let (lease, wait_lease) = (Duration::from_secs(50), Duration::from_secs(50));
     let (id, weight) = (TicketId(id), 1);
