@@ -3,7 +3,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, RwLock, Semaphore, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Link, Way, contested, persist, soon, until};
+use holdline_testkit::{Link, persist, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,37 +50,6 @@ async fn deleted_after_writes(writes: &[&[u8]]) {
         }
     }
     panic!("at best after {quickest:?}, as if it were asked for by and by");
-}
-
-/// Silence, one way or both, or a connection that is gone: the holder knows before the next one is
-/// let in; and nothing of it ever comes back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_knows_before_the_next_gets_in() {
-    let Some(servers) = start(1) else { return };
-    let rival = servers.client().await;
-    for way in [Some(Way::Both), Some(Way::Requests), Some(Way::Replies), None] {
-        let (client, link) = linked(&servers).await;
-        let lease = Duration::from_millis(1500);
-        let lock = Mutex::new(&client, "x").lease(lease);
-        // Longer than its lease, so that it is renewed.
-        let time = Duration::from_secs(2);
-        let (guard, next) = contested(&lock, &Mutex::new(&rival, "x"), &rival, time).await;
-        match way {
-            Some(way) => link.stall(way),
-            None => link.cut(),
-        }
-        soon("the loss", guard.lost()).await;
-        let (got, _) = soon("the next", next).await.expect("no panic");
-        link.mend();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(got.is_valid() && !guard.is_valid());
-        assert_eq!(rival.inspect("x").await.expect("works").waiters.len(), 0, "it came back");
-        let guard = Arc::into_inner(guard).expect("nobody else has it");
-        guard.unlock().await.expect_err("lost");
-        got.unlock().await.expect("held");
-        // A new session does as well as the old one did.
-        drop(soon("again", persist(lock)).await);
-    }
 }
 
 /// A short interruption is none of anybody's business.
