@@ -292,7 +292,8 @@ const FEW: usize = 64;
 /// How long a node may block a ticket before a proof is requested.
 const PROOF: Duration = Duration::from_secs(5);
 
-/// The delay before a held lock is checked for clients that do not see it; it doubles each time.
+/// The delay before a held lock is first checked for clients that do not see it; later checks come
+/// after twice that time.
 const PATROL: Duration = Duration::from_secs(5);
 
 /// Marks a place as doubtful until the reply comes.
