@@ -18,7 +18,8 @@
 //! - **Notices.** [`Store::watch`] may return early, and must return soon after any notice sent
 //!   since the reply that gave the place. The caller polls after a bounded time anyway, so a lost
 //!   notice causes a short delay, never a hang. A departure wakes the waiters that it admits, and
-//!   no others; in a store without places, all waiters.
+//!   no others; in a store without places, all waiters; from a semaphore in ZooKeeper, those that
+//!   watch the place that has left.
 //! - **Observers.** [`Store::subscribe`] notifies clients that watch a line without a place in it.
 //!   It costs the clients in the line nothing: no message, no round trip. A store that cannot do so
 //!   omits it, and observers poll.
@@ -42,7 +43,8 @@
 //! - **Ephemeral entries, ordered by the server**, end with a session. The client lists the entries
 //!   ahead of its own and applies `rule::blockers`. The store must prove that the session was alive
 //!   when the reply was sent, and until when it will be; it watches the entries that block, and no
-//!   others; and after an unknown outcome it finds its entry by the ticket's id, or removes it.
+//!   others, unless they are many; and after an unknown outcome it finds its entry by the ticket's
+//!   id, or removes it.
 //! - **A single key** has one holder or none. The store answers `Waiting { seq: None, .. }` to all
 //!   others, promises neither a fair queue nor weights, and promises tokens only if a counter
 //!   outlives the key. A departure compares the owner, so that it never removes another client's

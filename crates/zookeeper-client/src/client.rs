@@ -3,7 +3,6 @@
 //! Requests are carried out in the order in which these functions are called. Requests made
 //! together, before any of their replies is awaited, are sent in one write. A reply may be dropped
 //! at any time.
-//! any time.
 
 use crate::config::Config;
 use crate::connection::{Answer, Connection, Reply, State};
@@ -223,7 +222,7 @@ impl Client {
     }
 
     /// Lists the paths of all ephemeral nodes of this session, as our server has them. Servers
-    /// before 3.6 do not support this request.
+    /// before 3.6 do not support this request, and close the connection.
     pub fn list_ephemerals(&self) -> Reply<Vec<String>> {
         self.ask(op::GET_EPHEMERALS, Writer::default().text("/"), |answer| answer?.body().texts())
     }
@@ -246,7 +245,8 @@ impl Client {
     }
 
     /// Sets a watch on a node, which need not exist, and all nodes below it. Servers before 3.6 do
-    /// not support this request. A server keeps notifying until the connection ends.
+    /// not support this request, and close the connection. A server keeps notifying until the
+    /// connection ends.
     ///
     /// # Errors
     ///

@@ -147,9 +147,13 @@ impl Inner {
             (xid::SET_WATCHES, Some(error)) => return Err(error),
             _ => {}
         }
-        let mut kept = transport.answered(header.xid)?;
+        let error = Error::of(header.code);
+        let mut kept = match error {
+            Some(Error::Unimplemented) => transport.refused(header.xid)?,
+            _ => transport.answered(header.xid)?,
+        };
         self.seen = self.seen.max(header.zxid);
-        match Error::of(header.code) {
+        match error {
             Some(error) if error.is_over() => {
                 kept.answer(Err(error.clone()));
                 return Err(error);
@@ -392,5 +396,38 @@ impl<T> Future for Reply<T> {
         }
         let outcome = ready!(Pin::new(&mut self.answer).poll(cx));
         Poll::Ready((self.read)(outcome.unwrap_or(Err(Error::SessionGivenUp))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jute::Writer;
+    use holdline_base::servers::Servers;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    fn drop_body(outcome: Outcome) -> Result<(), Error> {
+        outcome.map(drop)
+    }
+
+    /// As servers before 3.6 do.
+    #[tokio::test]
+    async fn a_request_that_the_server_does_not_know_is_refused_ahead_of_others() {
+        let (near, mut far) = duplex(1 << 10);
+        let transport = Transport::new(Box::new(near));
+        let (config, silence) = (Config::new(Servers::default()), Duration::from_secs(5));
+        let ident = SessionId::new(Duration::from_secs(60));
+        let connection = Connection::new(config, silence, transport, ident);
+        let asked = [op::SYNC, op::GET_EPHEMERALS]
+            .map(|op| connection.ask(op, Vec::new(), None, drop_body));
+        let server = async {
+            far.read_exact(&mut [0; 24]).await.expect("two requests");
+            let answer = Writer::default().int(2).long(0).int(-6).0;
+            far.write_all(&Writer::default().bytes(&answer).0).await.expect("there is room");
+            drop(far);
+        };
+        let [sync, unknown] = asked;
+        let (sync, unknown, ()) = tokio::join!(sync, unknown, server);
+        assert_eq!((sync, unknown), (Err(Error::ConnectionLoss), Err(Error::Unimplemented)));
     }
 }

@@ -160,6 +160,13 @@ impl<T> Transport<T> {
         }
     }
 
+    /// The state of a request that the server does not know. Servers before 3.6 say so ahead of the
+    /// answers to earlier requests, and then close the connection.
+    pub(crate) fn refused(&mut self, xid: i32) -> Result<T, Error> {
+        let at = self.sent.iter().position(|(sent, _)| *sent == xid).ok_or(Error::Garbled)?;
+        self.sent.remove(at).map(|(_, kept)| kept).ok_or(Error::Garbled)
+    }
+
     /// Whether another request may be sent now.
     pub(crate) fn has_room(&self) -> bool {
         self.sent.len() < UNANSWERED && self.stream.out.len() - self.stream.written < GATHERED

@@ -1,8 +1,10 @@
 //! What things cost, by the server's own count.
 
-use holdline::{Client, Mutex, RwLock};
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{Client, Mutex, Name, RwLock, open};
 use holdline_testkit::zookeeper::{Servers, start};
 use holdline_testkit::{soon, until};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Requests per round, when the rounds are many; what comes by the clock (pings, signs of life)
@@ -97,4 +99,78 @@ async fn a_thousand_locks_are_one_session_and_no_traffic() {
     // Signs of life every 1.5 s, and the client's pings; a round of renewals would be 3,000.
     assert!(cost < 300, "{cost} requests in 16 s for a thousand locks");
     assert!(guards.iter().all(holdline::Guard::is_valid));
+}
+
+/// The places of others are not read.
+#[tokio::test]
+async fn a_force_unlock_reads_the_victim_alone() {
+    let Some(servers) = start(1) else { return };
+    let client = open(&format!("{}?session=60s", servers.url())).await.expect("a good URL");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    for id in 0..100 {
+        store.enter(&line, &permit(id, 1), &Arc::from(""), Enter::Queue).await.expect("works");
+    }
+    let before = servers.requests();
+    let token = client.force_unlock("x", TicketId(0), "test").await.expect("works");
+    let cost = servers.requests() - before;
+    assert!(token.is_some() && cost < 30, "{cost} requests to remove one of a hundred");
+}
+
+fn permit(id: u128, capacity: u32) -> Ticket {
+    let (lease, wait_lease) = (Duration::from_secs(50), Duration::from_secs(50));
+    let (id, weight) = (TicketId(id), 1);
+    Ticket { id, weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
+}
+
+const PERMITS: u128 = 20;
+
+/// Waiters of a semaphore watch those that keep them waiting, one by one: of its holders, the one
+/// that has held for longest wakes one waiter, and any other at most as many as there are permits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_a_semaphore_wakes_no_more_than_its_permits() {
+    let Some(servers) = start(1) else { return };
+    let client = open(&format!("{}?session=60s", servers.url())).await.expect("a good URL");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let mut waiters = Vec::new();
+    for id in 0..PERMITS * 4 {
+        let (ticket, note) = (permit(id, PERMITS as u32), Arc::from(""));
+        let seq = match store.enter(&line, &ticket, &note, Enter::Queue).await.expect("works") {
+            Standing::Waiting { seq: Some(seq), .. } => seq,
+            Standing::Admitted(_) if id < PERMITS => continue,
+            other => panic!("{other:?}"),
+        };
+        let (store, line) = (Arc::clone(store), line.clone());
+        waiters.push(tokio::spawn(async move {
+            let keep = async || store.enter(&line, &ticket, &note, Enter::Keep(seq)).await;
+            while !matches!(keep().await.expect("works"), Standing::Admitted(_)) {
+                store.watch(&line, ticket.id).await.expect("works");
+            }
+        }));
+    }
+    quiet(&servers).await;
+    let mut waiters = waiters.into_iter();
+    let mut release = async |id| {
+        let before = servers.requests();
+        store.leave(&line, TicketId(id)).await.expect("works");
+        soon("its turn", waiters.next().expect("one")).await.expect("no panic");
+        quiet(&servers).await;
+        servers.requests() - before
+    };
+    let oldest = [release(0).await, release(1).await].into_iter().min().expect("two");
+    let youngest = release(PERMITS + 1).await;
+    println!("{oldest} requests after the oldest's release, {youngest} after the youngest's");
+    assert!(oldest < 15, "{oldest} requests after the oldest's release");
+    // Each wakes, lists the line, and watches one more; and heartbeats.
+    assert!(youngest < PERMITS as u64 * 2 + 15, "{youngest} requests after the youngest's release");
+}
+
+/// Waits until there are no requests but those that come by the clock.
+async fn quiet(servers: &Servers) {
+    let mut before = servers.requests();
+    until("quiet", async || {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = servers.requests();
+        now - std::mem::replace(&mut before, now) < 3
+    })
+    .await;
 }

@@ -1,8 +1,9 @@
 //! Losses that come from outside, and replies that do not come.
 
-use holdline::{Client, Mutex, Semaphore, open};
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{Client, Mutex, Name, RwLock, Semaphore, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Link, Way, contested, persist, soon, until};
+use holdline_testkit::{Link, persist, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,37 +52,6 @@ async fn deleted_after_writes(writes: &[&[u8]]) {
     panic!("at best after {quickest:?}, as if it were asked for by and by");
 }
 
-/// Silence, one way or both, or a connection that is gone: the holder knows before the next one is
-/// let in; and nothing of it ever comes back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_knows_before_the_next_gets_in() {
-    let Some(servers) = start(1) else { return };
-    let rival = servers.client().await;
-    for way in [Some(Way::Both), Some(Way::Requests), Some(Way::Replies), None] {
-        let (client, link) = linked(&servers).await;
-        let lease = Duration::from_millis(1500);
-        let lock = Mutex::new(&client, "x").lease(lease);
-        // Longer than its lease, so that it is renewed.
-        let time = Duration::from_secs(2);
-        let (guard, next) = contested(&lock, &Mutex::new(&rival, "x"), &rival, time).await;
-        match way {
-            Some(way) => link.stall(way),
-            None => link.cut(),
-        }
-        soon("the loss", guard.lost()).await;
-        let (got, _) = soon("the next", next).await.expect("no panic");
-        link.mend();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(got.is_valid() && !guard.is_valid());
-        assert_eq!(rival.inspect("x").await.expect("works").waiters.len(), 0, "it came back");
-        let guard = Arc::into_inner(guard).expect("nobody else has it");
-        guard.unlock().await.expect_err("lost");
-        got.unlock().await.expect("held");
-        // A new session does as well as the old one did.
-        drop(soon("again", persist(lock)).await);
-    }
-}
-
 /// A short interruption is none of anybody's business.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_takes_no_lock_along() {
@@ -124,6 +94,73 @@ async fn a_lost_answer_makes_no_second_node() {
         soon("the release", guard.unlock()).await.expect("held");
         assert_eq!(raw.list_children("/x").await.expect("works"), [""; 0]);
     }
+}
+
+/// The place has moved to another node, and the answer to that is lost: it is found under its new
+/// name, with the weight that it has there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_a_downgrade_costs_no_lock() {
+    let Some(servers) = start(1) else { return };
+    let (client, link) = linked(&servers).await;
+    let raw = servers.raw().await;
+    let lease = Duration::from_millis(1500);
+    let lock = RwLock::new(&client, "x").lease(lease);
+    for _ in 0..20 {
+        let writer = soon("the lock", lock.write()).await.expect("works");
+        let token = writer.token();
+        link.lose_next_reply();
+        let (reader, lost) = match writer.downgrade().await {
+            Ok(reader) => (reader, false), // a heartbeat's answer was lost
+            Err((writer, _)) => {
+                let children = raw.list_children("/x").await.expect("works");
+                let moved = children.iter().any(|child| child.contains("__READ__"));
+                let again = soon("a reader", writer.downgrade()).await;
+                (again.map_err(|(_, error)| error).expect("it is there"), moved)
+            }
+        };
+        if lost {
+            tokio::time::sleep(lease * 2).await;
+            assert!(reader.is_valid() && reader.token() == token);
+            let holders = client.inspect("x").await.expect("works").holders;
+            assert_eq!(holders.iter().map(|who| who.token).collect::<Vec<_>>(), [token]);
+            reader.unlock().await.expect("held");
+            return;
+        }
+        reader.unlock().await.expect("held");
+    }
+    panic!("no answer to a downgrade was ever lost");
+}
+
+/// Two requests lower a weight at once, as when a renewal runs beside its holder's request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_beside_a_renewal_is_done_once() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let note: Arc<str> = Arc::from("");
+    for round in 0..1000 {
+        let writer = writer(TicketId(round));
+        let reader = Ticket { weight: 1, ..writer };
+        let held = soon("the lock", store.enter(&line, &writer, &note, Enter::Queue)).await;
+        let Ok(Standing::Admitted(token)) = held else { panic!("{held:?}") };
+        let both = [(), ()].map(|()| {
+            let (store, line, note) = (Arc::clone(store), line.clone(), Arc::clone(&note));
+            tokio::spawn(
+                async move { store.enter(&line, &reader, &note, Enter::Keep(token)).await },
+            )
+        });
+        for one in both {
+            let outcome = soon("an answer", one).await.expect("no panic").expect("held");
+            assert_eq!(outcome, Standing::Admitted(token));
+        }
+        assert!(store.leave(&line, writer.id).await.expect("works"));
+    }
+}
+
+fn writer(id: TicketId) -> Ticket {
+    let (lease, capacity) = (Duration::from_secs(10), 1 << 30);
+    let (weight, wait_lease) = (capacity, lease);
+    Ticket { id, weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
 }
 
 /// An acquisition that is given up, at any moment, leaves no node behind.

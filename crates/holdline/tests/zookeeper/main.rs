@@ -13,6 +13,7 @@ mod faults;
 mod garbled;
 mod loss;
 mod observe;
+mod old_servers;
 mod other_clients;
 mod outages;
 mod recipes;

@@ -5,7 +5,7 @@
 //! `loss::a_lost_answer_makes_no_second_node`; stray children (CURATOR-43) in
 //! `dialects::stray_children_are_in_nobodys_way`; numbers that are used up (kazoo#730,
 //! ZOOKEEPER-3249) in `dialects::a_line_whose_numbers_are_used_up_is_refused`; waiters that outlive
-//! their session in `loss::a_waiter_whose_session_dies_takes_a_new_place`.
+//! their session in `loss::a_waiter_whose_session_dies_does_not_wait_on`.
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, RwLock};
@@ -76,15 +76,16 @@ async fn a_node_of_another_session_is_not_ones_own() {
 async fn nobody_holds_twice_after_a_reconnection() {
     let Some(servers) = start(3) else { return };
     let rival = servers.client().await;
-    for round in 0..6 {
+    for (round, cut) in (0..).zip(Cut::ALL) {
         let flaky = flaky(&servers);
         let one = Mutex::new(&flaky.client().await, "x").lease(LEASE);
         let (first, next) = contested(&one, &Mutex::new(&rival, "x"), &rival, Duration::ZERO).await;
-        flaky.cut(if round % 2 == 0 { Cut::Closed } else { Cut::Silence });
+        flaky.cut(cut);
         soon("the loss", first.lost()).await;
+        let old = first.ticket();
         drop(first);
         // Around the moment at which the servers end the session.
-        tokio::time::sleep(Duration::from_millis(1000 + 400 * round)).await;
+        tokio::time::sleep(Duration::from_millis(1000 + 600 * round)).await;
         let again = one.clone();
         let again = tokio::spawn(async move { again.lock().await });
         flaky.mend();
@@ -93,6 +94,8 @@ async fn nobody_holds_twice_after_a_reconnection() {
             assert!(next.is_valid() && !again.is_finished(), "two hold it");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        let info = rival.inspect("x").await.expect("works");
+        assert!(info.waiters.iter().all(|waiter| waiter.id != old), "it came back");
         let token = next.token();
         next.unlock().await.expect("held");
         if let Ok(again) = soon("again", again).await.expect("no panic") {

@@ -1,8 +1,10 @@
 //! Users, their passwords, and whose the nodes are.
 
 use holdline::{ErrorKind, Mutex, open};
-use holdline_testkit::soon;
 use holdline_testkit::zookeeper::{start, start_with};
+use holdline_testkit::{soon, until};
+use std::time::Duration;
+use zookeeper_client as zk;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_for_their_user_alone() {
@@ -30,6 +32,29 @@ async fn nodes_are_for_their_user_alone() {
     let theirs = open(&format!("zookeeper://{host}/ours")).await.expect("a good URL");
     assert!(Mutex::new(&theirs, "x").try_lock().await.expect("allowed").is_none());
     guard.unlock().await.expect("held");
+}
+
+/// A place that only its owner may read: its waiters ask whether it is there, which is allowed, and
+/// not over and over for a watch, which is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_may_not_be_read_is_polled() {
+    let Some(servers) = start(1) else { return };
+    let (client, raw) = (servers.client().await, servers.raw().await);
+    let lock = Mutex::new(&client, "x");
+    soon("the lock", lock.lock()).await.expect("works").unlock().await.expect("held");
+    raw.auth("digest", b"you:secret").await.expect("works");
+    let private = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::creator_all());
+    let place = "/x/_c_12345678-0000-0000-0000-000000000001-lock-";
+    let (_, number) = raw.create(place, b"", &private).await.expect("works");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    until("in the line", async || raw.list_children("/x").await.expect("works").len() == 2).await;
+    let before = servers.requests();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Two heartbeats in three seconds, pings, and the poll; a watch ten times a second would be 50.
+    let cost = servers.requests() - before;
+    assert!(cost < 40, "{cost} requests in 5 s");
+    raw.delete(&format!("{place}{number}"), None).await.expect("works");
+    soon("its turn", waiter).await.expect("no panic").expect("works").unlock().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,11 +42,16 @@ impl Shared {
         }))
     }
 
-    /// All members of a line, front first.
-    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>, ZkError> {
+    /// The members of a line that are wanted, front first.
+    pub(super) async fn seen(
+        &self,
+        session: &Session,
+        parent: &str,
+        is_wanted: impl Fn(&Member) -> bool,
+    ) -> Result<Vec<Seen>, ZkError> {
         let children = self.children(session, parent, LIMIT).await?;
         let members = layout::members(&children);
-        let asked = members.into_iter().map(|member| async {
+        let asked = members.into_iter().filter(is_wanted).map(|member| async {
             let path = format!("{parent}/{}", member.child);
             let asked = self.told(session, &path).await?;
             Ok(asked.map(|(told, create, stat)| {
@@ -61,7 +66,7 @@ impl Shared {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
         let (places, evictions) =
-            join(self.seen(&session, &parent), self.evictions(&session, &parent)).await;
+            join(self.seen(&session, &parent, |_| true), self.evictions(&session, &parent)).await;
         let places = places.map_err(|error| self.error(error))?;
         let said = |place: &Seen| place.member.capacity().or(place.told.capacity);
         let capacity = places.iter().find_map(said).unwrap_or(u32::from(!places.is_empty()));

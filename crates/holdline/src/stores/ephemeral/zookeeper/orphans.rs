@@ -32,7 +32,17 @@ const LOOK_EACH: Duration = Duration::from_millis(2);
 
 /// When to check the session for orphans next.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<Option<Time>>);
+pub(super) struct Looks(Mutex<Next>);
+
+#[derive(Debug, Default)]
+enum Next {
+    /// When a session begins, or the present check is done.
+    #[default]
+    Unplanned,
+    At(Time),
+    /// The servers do not support it.
+    Never,
+}
 
 impl Looks {
     /// Records that a session has begun.
@@ -42,13 +52,26 @@ impl Looks {
 
     /// Whether a check is due now. None is due again until this one is done.
     pub(super) fn is_due(&self, now: Time) -> bool {
-        self.0.lock().take_if(|due| *due <= now).is_some()
+        let mut next = self.0.lock();
+        let is_due = matches!(*next, Next::At(due) if due <= now);
+        if is_due {
+            *next = Next::Unplanned;
+        }
+        is_due
     }
 
     /// Records that a check is done, and how many nodes the session has.
     fn done(&self, nodes: usize) {
         let pause = LOOK.max(LOOK_EACH * u32::try_from(nodes).unwrap_or(u32::MAX));
-        *self.0.lock() = Some(clock::now().after(pause));
+        let mut next = self.0.lock();
+        if !matches!(*next, Next::Never) {
+            *next = Next::At(clock::now().after(pause));
+        }
+    }
+
+    /// Records that the servers do not support such checks.
+    fn stop(&self) {
+        *self.0.lock() = Next::Never;
     }
 }
 
@@ -113,11 +136,30 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
     };
     match work.await {
         Ok(nodes) => shared.looks.done(nodes),
-        // Servers before 3.6: our nodes there go with the session.
-        Err(ZkError::Unimplemented) => {}
+        // Servers before 3.6, which close the connection with that: they are not asked again, and
+        // our nodes there go with the session.
+        Err(ZkError::Unimplemented) => shared.looks.stop(),
         Err(error) => {
             tracing::debug!(%error, "could not look for nodes without a ticket");
             shared.looks.done(0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_do_not_know_the_request_are_asked_once() {
+        let (looks, later) = (Looks::default(), clock::now().after(LOOK * 2));
+        assert!(!looks.is_due(later), "there is no session");
+        looks.begin();
+        assert!(looks.is_due(later) && !looks.is_due(later), "one at a time");
+        looks.done(0);
+        assert!(looks.is_due(later));
+        looks.stop();
+        looks.begin();
+        assert!(!looks.is_due(later), "not on another session either");
     }
 }

@@ -44,20 +44,19 @@ impl Shared {
             Ok::<_, ZkError>(data.map(|(data, _)| data))
         };
         let has = |name: &str| children.iter().any(|child| child == name);
-        if has("leases")
-            && let Some(leases) = list("leases").await?
-            && (leases.is_empty() || leases.iter().any(|lease| lease.contains("-lease-")))
-        {
-            return Ok(Some(CURATOR));
-        }
-        // It may be about to get its first lease. A lock of ours may have this name, too: the data
-        // tells.
+        // An acquisition has a place in `locks` until its lease exists, so `locks` is listed first.
+        // A lock of ours may have either name, too: the data, or the children's names, tell.
         if has("locks")
-            && !has("leases")
             && let Some(locks) = list("locks").await?
             && let Some(first) = layout::members(&locks).pop()
             && let Some(data) = data(&format!("{parent}/locks/{}", first.child)).await?
             && NodeData::read(&data).capacity.is_none()
+        {
+            return Ok(Some(CURATOR));
+        }
+        if has("leases")
+            && let Some(leases) = list("leases").await?
+            && leases.iter().any(|lease| lease.contains("-lease-"))
         {
             return Ok(Some(CURATOR));
         }

@@ -65,9 +65,30 @@ impl Shared {
         record: &TicketRecord,
         time: Duration,
     ) -> Result<bool> {
+        loop {
+            let children = self.listed(&record.base.parent, record.id, time).await?;
+            if children.is_empty() {
+                record.place().doubtful = false;
+                return Ok(false);
+            }
+            let found = self.own_of(record, layout::members(&children), time).await?;
+            if let Some((member, czxid)) = found {
+                record.found(&member, czxid);
+                self.table.look_soon(record.id);
+                return Ok(true);
+            }
+            // What was listed has gone since, or has moved just now.
+        }
+    }
+
+    /// The node on our session among those with our ticket, and its creation. Removes the others.
+    async fn own_of(
+        &self,
+        record: &TicketRecord,
+        mut members: Vec<Member>,
+        time: Duration,
+    ) -> Result<Option<(Member, i64)>> {
         let session = &record.base.session;
-        let children = self.listed(&record.base.parent, record.id, time).await?;
-        let mut members = layout::members(&children);
         {
             // At its known path, if there is one.
             let place = record.place();
@@ -88,14 +109,7 @@ impl Shared {
                 None => {}
             }
         }
-        let Some((member, czxid)) = found else {
-            record.place().doubtful = false;
-            return Ok(false);
-        };
-        let create = record.place().create; // kept if it has only moved
-        record.born(&member, if create == 0 { czxid } else { create });
-        self.table.look_soon(record.id);
-        Ok(true)
+        Ok(found)
     }
 
     /// Removes a node that has the same ticket as another one.

@@ -74,7 +74,10 @@ impl Shared {
     ) -> Result<Option<Seq>> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
-        let places = self.seen(&session, &parent).await.map_err(|error| self.error(error))?;
+        // Most names tell the id.
+        let may_be = |member: &layout::Member| member.id().is_none_or(|of| of == id);
+        let places = self.seen(&session, &parent, may_be).await;
+        let places = places.map_err(|error| self.error(error))?;
         let Some(victim) = places.into_iter().find(|place| place.id == id) else {
             return Ok(None);
         };

@@ -109,7 +109,7 @@ impl Shared {
     /// Lowers the weight. The weight is in the node's name, so the place moves to another node with
     /// the same number, as when Curator's writers become readers.
     async fn downgrade(
-        &self,
+        self: &Arc<Self>,
         record: &TicketRecord,
         request: &Request<'_>,
         old: &str,
@@ -120,28 +120,26 @@ impl Shared {
         let new = format!("{stem}{number}");
         let Some(member) = new.rsplit('/').next().and_then(Member::read) else { return Ok(false) };
         let create = record.place().create;
+        let doubt = Doubt::new(record);
+        record.place().entry.moving = true;
         let client = &record.base.session.client;
         let move_over = client.replace(&new, data, Mode::Ephemeral, self.acl(), old);
-        record.place().entry.moving = true;
-        let doubt = Doubt::new(record);
-        let limit = request.limit;
-        let moved = match clock::timeout(limit, move_over).await {
-            Some(moved) => moved,
-            None => Err(ZkError::Timeout),
-        };
-        record.place().entry.moving = false;
-        match moved {
+        let moved = clock::timeout(request.limit, move_over).await;
+        match moved.unwrap_or(Err(ZkError::Timeout)) {
             Ok(Ok(())) => {
                 record.born(&member, create);
-                let mut place = record.place();
-                place.weight = request.ticket.weight;
-                place.note = Arc::clone(request.note);
-                place.entry.moved = true;
-                place.miss();
-                drop(place);
+                record.with(|place| {
+                    place.note = Arc::clone(request.note);
+                    place.miss();
+                });
                 doubt.settle();
                 self.table.look_soon(record.id);
                 Ok(true)
+            }
+            Ok(Err(ZkError::NodeExists)) => {
+                // Another request of this ticket has moved it just now.
+                drop(doubt);
+                self.find_own(record, request.limit).await
             }
             Ok(Err(ZkError::NoNode)) => {
                 doubt.settle();

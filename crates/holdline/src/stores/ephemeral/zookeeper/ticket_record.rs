@@ -10,6 +10,7 @@ use holdline_kernel::Time;
 use holdline_zookeeper_client::Session;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
 /// A ticket of a ZooKeeper store.
@@ -59,7 +60,7 @@ enum Patrol {
 
 impl Entry for NodeEntry {
     type Base = Base;
-    type Watch = Watching;
+    type Watch = Ahead;
 
     fn has_room(place: &Place, _capacity: u32) -> bool {
         !place.is_unsure() && place.entry.blockers.is_empty()
@@ -74,6 +75,16 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// What is watched ahead of a ticket: a child of its line, or, if it is `None`, the whole line.
+pub(super) type Watched = Option<String>;
+
+/// A watch ahead of a ticket.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pub(super) watched: Watched,
+    pub(super) _task: Watching,
 }
 
 impl TicketRecord {
@@ -125,15 +136,15 @@ impl TicketRecord {
 
     /// Records that its node exists.
     pub(super) fn born(&self, member: &Member, create: i64) {
+        drop(self.with(|place| place.is_at(member, create, self.capacity)));
+    }
+
+    /// Records the node that a look has found, unless another request has settled the doubt since.
+    pub(super) fn found(&self, member: &Member, czxid: i64) {
         drop(self.with(|place| {
-            if place.entry.child != member.child {
-                place.entry.child.clone_from(&member.child);
-                place.entry.guarded = false;
-            }
-            place.entry.seq = member.seq;
-            place.born(create);
-            place.doubtful = false;
-            place.permit.take()
+            // The token stays if it has only moved.
+            let create = if place.create == 0 { czxid } else { place.create };
+            place.doubtful.then(|| place.is_at(member, create, self.capacity))
         }));
     }
 
@@ -161,6 +172,26 @@ impl NodeEntry {
 }
 
 impl Place {
+    /// Records its node. If that has another name than before, the place has moved there, to the
+    /// weight that the name tells. Returns the permit, to be dropped without holding the mutex.
+    fn is_at(
+        &mut self,
+        member: &Member,
+        create: i64,
+        capacity: u32,
+    ) -> Option<OwnedSemaphorePermit> {
+        if self.entry.child != member.child {
+            self.entry.moved |= self.create != 0;
+            self.weight = self.weight.min(member.weight(capacity));
+            self.entry.child.clone_from(&member.child);
+            self.entry.guarded = false;
+        }
+        self.entry.seq = member.seq;
+        self.born(create);
+        self.doubtful = false;
+        self.permit.take()
+    }
+
     /// Has a ticket removed at once whose session is over here: as long as the servers keep its
     /// node, it blocks others. A held ticket is removed only after its holder is sure to know of
     /// the loss.
@@ -221,16 +252,26 @@ impl Place {
         self.is_alive() && std::mem::replace(&mut self.entry.patrol, warned) != warned
     }
 
-    /// Applies the nodes that block it, requested when `missed` had this value.
-    pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Watching> {
+    /// What to watch while its blockers stay the same.
+    pub(super) fn to_watch(&self) -> Vec<Watched> {
+        let blockers = &self.entry.blockers;
+        if blockers.len() > FEW {
+            return vec![None];
+        }
+        blockers.iter().map(|member| Some(member.child.clone())).collect()
+    }
+
+    /// Applies the nodes that block it, requested when `missed` had this value. Returns the watches
+    /// that are no longer needed, to be dropped without holding the mutex.
+    pub(super) fn see(&mut self, blockers: Vec<Member>, missed: u64, now: Time) -> Vec<Ahead> {
         self.answered(missed);
         if self.entry.blockers == blockers {
             return Vec::new();
         }
         self.entry.blockers = blockers;
         (self.entry.blocked, self.entry.proof) = (now, now.after(PROOF));
-        // The caller drops them without holding the mutex.
-        std::mem::take(&mut self.watches)
+        let needed = self.to_watch();
+        self.watches.extract_if(.., |watch| !needed.contains(&watch.watched)).collect()
     }
 
     /// Whether to ask now for proof that the blocking nodes exist: after a while, and then less and
@@ -245,10 +286,14 @@ impl Place {
     }
 }
 
+/// The most nodes that are watched one by one. If there are more, the whole line is watched.
+const FEW: usize = 64;
+
 /// How long a node may block a ticket before a proof is requested.
 const PROOF: Duration = Duration::from_secs(5);
 
-/// The delay before a held lock is checked for clients that do not see it; it doubles each time.
+/// The delay before a held lock is first checked for clients that do not see it; later checks come
+/// after twice that time.
 const PATROL: Duration = Duration::from_secs(5);
 
 /// Marks a place as doubtful until the reply comes.
@@ -267,20 +312,21 @@ impl<'a> Doubt<'a> {
     /// Records that the reply has come.
     pub(super) fn settle(mut self) {
         self.settled = true;
-        self.record.place().doubtful = false;
     }
 }
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        if !self.settled {
-            self.record.place().entry.moving = false;
-        }
+        let mut place = self.record.place();
+        place.entry.moving = false;
+        // Another task may have looked before the request was carried out.
+        place.doubtful = !self.settled;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::dialect::READERS;
     use super::*;
     use crate::clock;
     use crate::stores::ephemeral::ticket::tests::ticket;
@@ -302,6 +348,21 @@ mod tests {
         let mut unmade = place(now);
         assert!(unmade.retire() && !unmade.want(later));
         assert_eq!(unmade.lapse(later), None, "nobody looks for what was forgotten");
+    }
+
+    /// As after a downgrade whose reply was lost.
+    #[test]
+    fn a_place_under_another_name_has_moved_to_the_weight_of_that_name() {
+        let mut node =
+            Place::new(&ticket(READERS, READERS), &Arc::from(""), Time::NEVER, NodeEntry::new());
+        let names = ["WRIT", "READ", "WRIT"].map(|kind| {
+            let child = format!("_c_12345678-0000-0000-0000-000000000001-__{kind}__0000000007");
+            Member::read(&child).expect("a place")
+        });
+        for (name, expected) in names.iter().zip([(READERS, false), (1, true), (1, true)]) {
+            node.is_at(name, 5, READERS);
+            assert_eq!((node.weight, node.entry.moved), expected, "{}", name.child);
+        }
     }
 
     #[test]

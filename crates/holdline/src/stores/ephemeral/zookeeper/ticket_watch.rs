@@ -8,7 +8,7 @@ use super::dialect;
 use super::errors::ZkError;
 use super::layout::REVOKE;
 use super::shared::{BACKGROUND, Shared};
-use super::ticket_record::{NodeEntry, TicketRecord, Watching};
+use super::ticket_record::{Ahead, NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
 use holdline_zookeeper_client::{Client, Event, Listener, Reply};
@@ -17,26 +17,24 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The most nodes that are watched one by one. If there are more, the whole line is watched.
-const FEW: usize = 16;
-
 impl TicketRecord {
-    /// Watches the nodes that block a ticket.
+    /// Watches the nodes that block a ticket, as far as they are not watched yet.
     pub(super) fn listen(self: &Arc<Self>) {
         let mut place = self.place();
-        if place.state != State::Waiting || !place.watches.is_empty() {
+        if place.state != State::Waiting {
             return;
         }
-        let blockers = &place.entry.blockers;
-        let watch = |task| Watching(BACKGROUND.spawn(task).abort_handle());
-        place.watches = if blockers.len() > FEW {
-            let parent = self.base.parent.clone();
-            let task = BACKGROUND.spawn(anybody(Arc::downgrade(self), parent));
-            vec![Watching(task.abort_handle())]
-        } else {
-            let paths = blockers.iter().map(|member| self.path(&member.child));
-            paths.map(|path| watch(other(Arc::downgrade(self), path))).collect()
-        };
+        for watched in place.to_watch() {
+            if place.watches.iter().any(|watch| watch.watched == watched) {
+                continue;
+            }
+            let record = Arc::downgrade(self);
+            let task = match &watched {
+                Some(child) => BACKGROUND.spawn(other(record, self.path(child))),
+                None => BACKGROUND.spawn(anybody(record, self.base.parent.clone())),
+            };
+            place.watches.push(Ahead { watched, _task: Watching(task.abort_handle()) });
+        }
     }
 
     /// Watches a ticket's own node, to notice its loss. The watch ends with the node.
@@ -57,9 +55,10 @@ impl TicketRecord {
 const SOON: Duration = Duration::from_millis(100);
 
 /// Sets a watch, repeatedly if the connection breaks. An error means that the node does not exist,
-/// or that retrying is useless.
+/// or that retrying is useless: then the ticket is polled only.
 async fn set<T>(
     record: &Weak<TicketRecord>,
+    path: &str,
     ask: impl Fn(&Client) -> Reply<T>,
 ) -> Result<T, Event> {
     loop {
@@ -70,6 +69,10 @@ async fn set<T>(
             Ok(watch) => return Ok(watch),
             Err(ZkError::NoNode) => return Err(Event::Deleted),
             Err(error) if error.is_over() => return Err(Event::Over),
+            Err(error @ (ZkError::NoAuth | ZkError::InvalidAcl)) => {
+                tracing::warn!(%error, path, "a node may not be watched, and is only polled");
+                return Err(Event::Over);
+            }
             Err(error) => tracing::debug!(%error, "a watch could not be set"),
         }
         drop(session);
@@ -80,7 +83,7 @@ async fn set<T>(
 /// Watches another ticket's node until it is deleted.
 async fn other(record: Weak<TicketRecord>, path: String) {
     loop {
-        let event = match set(&record, |client| client.get_and_watch_data(&path)).await {
+        let event = match set(&record, &path, |client| client.get_and_watch_data(&path)).await {
             Ok((_, watch)) => watch.changed().await,
             Err(event) => event,
         };
@@ -97,7 +100,7 @@ async fn other(record: Weak<TicketRecord>, path: String) {
 
 /// Watches a whole line until any node is created or deleted.
 async fn anybody(record: Weak<TicketRecord>, parent: String) {
-    while let Ok(watch) = set(&record, |client| client.watch_children(&parent)).await {
+    while let Ok(watch) = set(&record, &parent, |client| client.watch_children(&parent)).await {
         // Events in between are unknown: look once more now.
         if let Some(record) = record.upgrade() {
             record.stir();
@@ -111,7 +114,7 @@ async fn anybody(record: Weak<TicketRecord>, parent: String) {
 /// Subscribes the store to the events of a ticket's own node, and warns of a request to let go. The
 /// task only sets the watch: a held lock has no task.
 async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
-    match set(&record, |client| client.get_and_tell_data(&path, &listener)).await {
+    match set(&record, &path, |client| client.get_and_tell_data(&path, &listener)).await {
         Ok(data) => {
             if data == REVOKE
                 && let Some(record) = record.upgrade()
@@ -121,7 +124,11 @@ async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
             }
         }
         Err(Event::Deleted) => drop(listener.send((path, Event::Deleted))),
-        Err(Event::Over | Event::Changed) => {}
+        Err(Event::Over | Event::Changed) => {
+            if let Some(record) = record.upgrade() {
+                record.place().entry.guarded = false; // renewals ask for it
+            }
+        }
     }
 }
 
