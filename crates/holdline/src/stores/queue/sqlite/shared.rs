@@ -129,6 +129,12 @@ impl Shared {
         self.process_state.lock().monitor.clone()
     }
 
+    /// Whether the monitor runs, as far as that is known without waiting for another thread, which
+    /// may be at the disk.
+    pub(super) fn surely_has_monitor(&self) -> bool {
+        self.process_state.try_lock().is_some_and(|state| state.monitor.is_some())
+    }
+
     /// Whether other processes can wake the waiters of this one.
     pub(super) fn has_inbox(&self) -> bool {
         self.monitor().is_some_and(|monitor| monitor.has_inbox())
