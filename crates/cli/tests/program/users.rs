@@ -144,6 +144,34 @@ fn all_users_may_share_a_file() {
     assert!(left <= 3, "who was killed is tidied up by others: {left} are left");
 }
 
+/// What is beside the file may be anybody's: SQLite removes the log when the last program closes
+/// the file, and programs that are not ours do close it.
+#[test]
+fn all_users_may_make_what_is_beside_a_file_for_all() {
+    if !may_change_user() {
+        return;
+    }
+    let (place, program) = place();
+    let folder = place.path("open");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let url = "sqlite:open/locks.db?mode=666";
+    let as_one = |args: &[&str]| user(&place, &program, ONE, "", url, args);
+    let as_two = |args: &[&str]| user(&place, &program, TWO, "", url, args);
+    let made = finish(&mut as_one(&["status"]));
+    assert_eq!(made.code, 0, "{made:?}");
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        fs::remove_file(folder.join(name)).unwrap();
+    }
+    let live = folder.join("locks.db.live");
+    fs::remove_dir_all(&live).unwrap();
+    share(&as_two, &as_one);
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(&folder.join(name)), (0o666, TWO), "{name}");
+    }
+    assert_eq!(mode(&live), (0o2777, TWO));
+}
+
 #[test]
 fn a_group_may_share_a_file_and_others_are_refused() {
     if !may_change_user() {
