@@ -22,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getuid, kill_process, pidfd_open, pidfd_send_signal,
 };
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::future::pending;
 use std::io::{ErrorKind, stdin};
 use std::os::fd::{AsFd, OwnedFd};
@@ -376,7 +377,9 @@ fn remove_stale(folder: &Path) {
 /// The folder of the sockets, which only this user can enter.
 fn folder() -> Result<PathBuf, Failure> {
     let uid = getuid().as_raw();
-    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+    // After `su` it may be another user's.
+    let own = |path: &OsString| std::fs::metadata(path).is_ok_and(|about| about.uid() == uid);
+    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(own) {
         Some(path) => PathBuf::from(path).join("holdline"),
         None => std::env::temp_dir().join(format!("holdline-{uid}")),
     };

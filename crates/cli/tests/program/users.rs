@@ -172,6 +172,24 @@ fn all_users_may_make_what_is_beside_a_file_for_all() {
     assert_eq!(mode(&live), (0o2777, TWO));
 }
 
+/// After `su`, the folder of the session is the other user's.
+#[test]
+fn root_leaves_nothing_in_the_folder_of_another_users_session() {
+    if !may_change_user() {
+        return;
+    }
+    let place = Place::new();
+    let session = place.path("session");
+    fs::create_dir(&session).unwrap();
+    std::os::unix::fs::chown(&session, Some(ONE), Some(ONE)).unwrap();
+    let in_session = |args: &[&str]| finish(place.command(args).env("XDG_RUNTIME_DIR", &session));
+    let acquired = in_session(&["acquire", "x", "--detach", "1h"]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
+    assert_eq!(fs::read_dir(&session).unwrap().count(), 0);
+    let released = in_session(&["release", acquired.out.trim()]);
+    assert_eq!(released.code, 0, "{released:?}");
+}
+
 #[test]
 fn a_group_may_share_a_file_and_others_are_refused() {
     if !may_change_user() {
