@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// The most attempts to open a folder that is just being created: some 100 ms.
@@ -130,9 +131,15 @@ impl LivenessDir {
         sharing.apply(&self.folder, Path::new(name), mode(sharing))
     }
 
-    /// Opens this process's socket to the users that share the database.
-    pub(super) fn share_socket(&self, process: Process) -> io::Result<()> {
-        self.share(&socket_name(process), Sharing::file_mode)
+    /// Creates this process's socket, for the users that share the database, in place of one that
+    /// an earlier attempt has left.
+    pub(super) fn bind_socket(&self, process: Process) -> io::Result<UnixDatagram> {
+        let name = socket_name(process);
+        let _ = rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty());
+        let socket = UnixDatagram::bind(self.socket(process))?;
+        self.share(&name, Sharing::file_mode)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
     }
 
     /// Opens the folder if it exists.

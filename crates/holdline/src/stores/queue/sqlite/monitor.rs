@@ -86,9 +86,7 @@ pub(super) trait MonitorHandler {
 impl Monitor {
     /// Creates a monitor with a socket for notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
-        let inbox = UnixDatagram::bind(liveness_dir.socket(process))
-            .and_then(|inbox| liveness_dir.share_socket(process).map(|()| inbox))
-            .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
+        let inbox = liveness_dir.bind_socket(process);
         if let Err(error) = &inbox {
             tracing::warn!(%error, "no socket for wakes; waiting by looking often");
         }
@@ -288,4 +286,29 @@ pub(super) fn send(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn monitor(folder: &tempfile::TempDir) -> (Arc<LivenessDir>, Monitor) {
+        let liveness_dir = LivenessDir::open(&folder.path().join("live"), None, None).unwrap();
+        let liveness_dir = Arc::new(liveness_dir);
+        let monitor = Monitor::new(Arc::clone(&liveness_dir), 1).unwrap();
+        (liveness_dir, monitor)
+    }
+
+    #[test]
+    fn a_process_whose_first_monitor_failed_gets_its_notices() {
+        let folder = tempfile::tempdir().unwrap();
+        let (liveness_dir, first) = monitor(&folder);
+        drop(first);
+        let monitor = Monitor::new(Arc::clone(&liveness_dir), 1).unwrap();
+        assert!(monitor.has_inbox());
+        let outbox = UnixDatagram::unbound().unwrap();
+        let place = (TicketId(1), Seq(1));
+        send(&outbox, &liveness_dir, 1, NoticeKind::First, &[place]).unwrap();
+        assert!(monitor.inbox.unwrap().recv(&mut [0; 64]).is_ok());
+    }
 }
