@@ -55,6 +55,7 @@ struct WaitEntry {
     line: Name,
     /// The number of waits for this ticket; a retry may overlap with the call that it repeats.
     waiters: usize,
+    /// Processes in `State::watched`, where this entry counts.
     watching: Vec<Process>,
     /// Whether `watching` must be read from the database again.
     stale: bool,
@@ -131,13 +132,16 @@ impl Monitor {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(&id) else { return };
-        let before = mem::replace(&mut entry.watching, processes);
-        for process in &entry.watching {
-            if let Some(watched) = state.watched.get_mut(process) {
+        let before = mem::take(&mut entry.watching);
+        for process in processes {
+            if let Some(watched) = state.watched.get_mut(&process) {
                 watched.entries += 1;
-            } else if let Some(peer) = self.liveness_dir.peer(*process) {
-                state.watched.insert(*process, Watched { peer, entries: 1 });
+            } else if let Some(peer) = self.liveness_dir.peer(process) {
+                state.watched.insert(process, Watched { peer, entries: 1 });
+            } else {
+                continue;
             }
+            entry.watching.push(process);
         }
         state.unwatch(&before);
     }
@@ -226,7 +230,9 @@ impl Monitor {
             .collect();
         let mut stale = Vec::new();
         for (id, entry) in &mut state.entries {
-            if mem::take(&mut entry.stale) || entry.watching.iter().any(|one| dead.contains(one)) {
+            let before = entry.watching.len();
+            entry.watching.retain(|one| !dead.contains(one));
+            if mem::take(&mut entry.stale) || entry.watching.len() < before {
                 stale.push((entry.line.clone(), *id));
             }
         }
@@ -310,5 +316,25 @@ mod tests {
         let place = (TicketId(1), Seq(1));
         send(&outbox, &liveness_dir, 1, NoticeKind::First, &[place]).unwrap();
         assert!(monitor.inbox.unwrap().recv(&mut [0; 64]).is_ok());
+    }
+
+    /// If removing its places failed, say.
+    #[test]
+    fn a_dead_process_that_still_blocks_is_watched_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (liveness_dir, monitor) = monitor(&folder);
+        let own_lock = liveness_dir.create_own().unwrap();
+        let (process, id) = (own_lock.process, TicketId(1));
+        monitor.register_wait(&Name::new("x").unwrap(), id);
+        monitor.watch(id, vec![process]);
+        assert!(monitor.check_locks().0.dead.is_empty());
+        drop(own_lock);
+        for _ in 0..3 {
+            let findings = monitor.check_locks().0;
+            assert_eq!((findings.dead, findings.stale.len()), (vec![process], 1));
+            monitor.watch(id, vec![process]);
+        }
+        monitor.unregister(id);
+        assert!(monitor.state.lock().watched.is_empty());
     }
 }
