@@ -7,6 +7,7 @@
 use super::liveness::{LivenessDir, PeerLock};
 use super::operations::{NoticeKind, Noticed};
 use super::rows::Process;
+use super::shared::Shared;
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -74,14 +75,6 @@ pub(super) struct Findings {
     pub(super) dead: Vec<Process>,
     /// The tickets whose `watching` must be read again.
     pub(super) stale: Vec<(Name, TicketId)>,
-}
-
-/// The callbacks of the monitor's thread.
-pub(super) trait MonitorHandler {
-    /// A process sent a notice about tickets.
-    fn on_notice(&self, kind: NoticeKind, places: &mut dyn Iterator<Item = Noticed>);
-    /// A check found dead processes, or tickets to look up again.
-    fn on_findings(&self, monitor: &Monitor, findings: Findings);
 }
 
 impl Monitor {
@@ -168,12 +161,12 @@ impl Monitor {
     }
 
     /// The main loop of the thread.
-    pub(super) fn run(&self, handler: &dyn MonitorHandler) {
+    pub(super) fn run(&self, shared: &Shared) {
         let mut next = clock::now().after(TICK);
         let mut idle = 0;
         let mut buffer = vec![0; 1 + PLACE * BATCH];
         while let Some(limit) = self.plan(idle, next) {
-            self.listen(limit, &mut buffer, handler);
+            self.listen(limit, &mut buffer, shared);
             let now = clock::now();
             if now < next {
                 continue;
@@ -182,7 +175,7 @@ impl Monitor {
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
             if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                handler.on_findings(self, findings);
+                shared.on_findings(self, findings);
             }
         }
     }
@@ -198,7 +191,7 @@ impl Monitor {
     }
 
     /// Waits for a message, or until `limit`, and handles all messages that have come.
-    fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
+    fn listen(&self, limit: Time, buffer: &mut [u8], shared: &Shared) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let inbox = self.inbox.as_ref().unwrap_or(&self.wakeup.1);
@@ -215,7 +208,7 @@ impl Monitor {
                 && let Some(kind) = kind_of(kind)
             {
                 let (places, _) = places.as_chunks::<PLACE>();
-                handler.on_notice(kind, &mut places.iter().filter_map(read_place));
+                shared.on_notice(kind, places.iter().filter_map(read_place));
             }
         }
     }
