@@ -24,6 +24,9 @@ pub struct Memory {
     inner: Arc<Inner>,
 }
 
+/// The stores with a name that are in use.
+static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
+
 struct Inner {
     name: String,
     lines: Mutex<HashMap<Name, LineState>>,
@@ -123,13 +126,13 @@ impl Memory {
 
     /// Returns the store of this name, shared within the process for as long as it is used.
     pub fn shared(name: &str) -> Self {
-        static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
         let mut by_name = BY_NAME.lock();
         let by_name = by_name.get_or_insert_default();
         if let Some(inner) = by_name.get(name).and_then(Weak::upgrade) {
             return Memory { inner };
         }
         let memory = Memory::named(name.to_owned());
+        by_name.retain(|_, inner| inner.strong_count() > 0);
         by_name.insert(name.to_owned(), Arc::downgrade(&memory.inner));
         memory
     }
@@ -286,4 +289,21 @@ pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(Arc::new(if rest.is_empty() { Memory::new() } else { Memory::shared(rest) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_forgotten_with_its_store() {
+        let kept = Memory::shared("forgotten-kept");
+        for number in 0..100 {
+            drop(Memory::shared(&format!("forgotten-{number}")));
+        }
+        let names = BY_NAME.lock();
+        let names = names.as_ref().expect("there was one").keys();
+        assert!(names.filter(|name| name.starts_with("forgotten-")).count() <= 2);
+        drop(kept);
+    }
 }
