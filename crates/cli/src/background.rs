@@ -6,6 +6,7 @@
 //! it can never refer to another process. `release` reaches the holder by a socket that is named
 //! after the ticket's id, in a folder that only this user can enter.
 
+use crate::caller;
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
@@ -18,9 +19,10 @@ use holdline::Client;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getppid, getuid, kill_process, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, getuid, kill_process, pidfd_open, pidfd_send_signal,
 };
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::future::pending;
 use std::io::{ErrorKind, stdin};
 use std::os::fd::{AsFd, OwnedFd};
@@ -63,7 +65,7 @@ impl Owner {
         }
         let found = match pid {
             Some(pid) => Pid::from_raw(pid).filter(|_| pid > 0),
-            None => getppid().filter(|parent| *parent != Pid::INIT),
+            None => caller::find(),
         };
         let Some(found) = found else {
             return Err(Failure::usage(
@@ -200,11 +202,12 @@ pub(crate) async fn hold(
     let line = json!({ "id": id.to_string(), "name": job.name, "token": token });
     let mut line = line.to_string();
     line.push('\n');
+    let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
     crate::output_queue::Output::Stdout
         .write_all(line.as_bytes())
         .map_err(|error| internal("the caller", &error))?;
-    if matches!(owner, Owner::None) {
-        // A reader of our stderr, as in a pipe, must not wait for our end.
+    // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`.
+    if matches!(owner, Owner::None) || stderr_is_read_with_handle {
         close_stderr();
     }
     let over = async {
@@ -374,7 +377,9 @@ fn remove_stale(folder: &Path) {
 /// The folder of the sockets, which only this user can enter.
 fn folder() -> Result<PathBuf, Failure> {
     let uid = getuid().as_raw();
-    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+    // After `su` it may be another user's.
+    let own = |path: &OsString| std::fs::metadata(path).is_ok_and(|about| about.uid() == uid);
+    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(own) {
         Some(path) => PathBuf::from(path).join("holdline"),
         None => std::env::temp_dir().join(format!("holdline-{uid}")),
     };

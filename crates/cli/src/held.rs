@@ -5,6 +5,7 @@ use holdline::store::TicketId;
 use holdline::{Guard, Leader, Loss, MultiGuard, WriteGuard};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// A held lock of any kind.
 #[derive(Debug)]
@@ -72,12 +73,38 @@ impl HeldLock {
         }
     }
 
-    /// Resolves when it is lost.
+    /// Resolves when it is lost, even if the thread that renews it and reports losses hangs.
     pub(crate) async fn lost(&self) {
+        let notice = async {
+            match self.which() {
+                LockRef::Own(guard) => guard.lost().await,
+                LockRef::Several(guards) => guards.lost().await,
+                LockRef::Inherited(inherited) => inherited.lost().await,
+            }
+        };
+        tokio::select! {
+            () = notice => {}
+            () = self.deadline() => {}
+        }
+    }
+
+    /// Resolves when its time is over. Renewals put that off.
+    async fn deadline(&self) {
+        while self.is_valid() {
+            sleep(self.remaining()).await;
+        }
+    }
+
+    /// How long it is certainly held without a further renewal. An inherited lock is looked at
+    /// instead.
+    fn remaining(&self) -> Duration {
         match self.which() {
-            LockRef::Own(guard) => guard.lost().await,
-            LockRef::Several(guards) => guards.lost().await,
-            LockRef::Inherited(inherited) => inherited.lost().await,
+            LockRef::Own(guard) => guard.remaining(),
+            LockRef::Several(guards) => {
+                let times = guards.guards().iter().map(Guard::remaining);
+                times.min().unwrap_or_default()
+            }
+            LockRef::Inherited(_) => Duration::MAX,
         }
     }
 
@@ -125,5 +152,85 @@ impl HeldLock {
             HeldLock::Several(guards) => guards.unlock().await,
             HeldLock::Inherited(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline::store::{
+        AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Ticket,
+    };
+    use holdline::stores::memory::Memory;
+    use holdline::{Client, Mutex, Name, Result};
+    use std::sync::Arc;
+
+    /// A store whose renewals hang, and with them the thread that makes them.
+    #[derive(Clone, Debug)]
+    struct Hanging(Memory, bool);
+
+    impl AsyncStore for Hanging {
+        async fn enter(
+            &self,
+            line: &Name,
+            ticket: &Ticket,
+            note: &Arc<str>,
+            how: Enter,
+        ) -> Result<Standing> {
+            if self.1 {
+                loop {
+                    std::thread::park();
+                }
+            }
+            AsyncStore::enter(&self.0, line, ticket, note, how).await
+        }
+
+        async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+            AsyncStore::leave(&self.0, line, id).await
+        }
+
+        async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+            AsyncStore::watch(&self.0, line, id).await
+        }
+
+        async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+            AsyncStore::snapshot(&self.0, line).await
+        }
+
+        async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+            AsyncStore::list(&self.0, prefix).await
+        }
+
+        async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+            AsyncStore::evict(&self.0, line, id, note).await
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            AsyncStore::capabilities(&self.0)
+        }
+
+        fn background_handle(&self) -> Self {
+            Hanging(self.0.clone(), true)
+        }
+
+        fn on_loss_hint(&self, loss_hint: LossHint) {
+            AsyncStore::on_loss_hint(&self.0, loss_hint);
+        }
+
+        fn address(&self) -> String {
+            AsyncStore::address(&self.0)
+        }
+    }
+
+    /// The thread that renews is this process's, and hangs from here on: no other unit test of the
+    /// program holds a lock. G4.
+    #[tokio::test]
+    async fn a_lock_is_lost_when_its_time_is_over_though_nobody_says_so() {
+        let client = Client::new(Arc::new(Hanging(Memory::new(), false)));
+        let lease = Duration::from_millis(400);
+        let guard = Mutex::new(&client, "x").lease(lease).lock().await.unwrap();
+        let held = HeldLock::Plain(guard);
+        tokio::time::timeout(Duration::from_secs(30), held.lost()).await.expect("it is over");
+        assert!(!held.is_valid());
     }
 }

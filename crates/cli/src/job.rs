@@ -374,9 +374,10 @@ impl Job {
     async fn hold_minimum(&self, since: Instant, hold: &HeldLock, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
         let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
+        let signalled = async { while !signals::ends_waits(signals.next().await) {} };
         tokio::select! {
             biased;
-            _ = signals.next() => {}
+            () = signalled => {}
             () = hold.lost() => {}
             () = sleep_until(end) => {}
         }

@@ -5,6 +5,7 @@
 
 mod acquire;
 mod background;
+mod caller;
 mod child;
 mod cli;
 mod commands;

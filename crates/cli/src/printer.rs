@@ -163,7 +163,25 @@ fn event_line(event: &str, message: &str, fields: Value) -> String {
     if let Value::Object(fields) = fields {
         line.extend(fields);
     }
-    escape(&redact(&Value::Object(line).to_string()))
+    let mut line = Value::Object(line);
+    redact_fields(&mut line);
+    escape(&line.to_string())
+}
+
+/// The fields whose texts are users' own words, which are printed as they are.
+const WORDS_OF_USERS: &[&str] = &["name", "label", "value", "reason"];
+
+/// Hides passwords in the texts of an event.
+fn redact_fields(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redact(text),
+        Value::Array(values) => values.iter_mut().for_each(redact_fields),
+        Value::Object(fields) => {
+            let ours = fields.iter_mut().filter(|(key, _)| !WORDS_OF_USERS.contains(&key.as_str()));
+            ours.for_each(|(_, value)| redact_fields(value));
+        }
+        _ => {}
+    }
 }
 
 /// Whether a terminal does not display the character as such: control characters, changes of text
@@ -241,7 +259,8 @@ fn redact_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{clean, escape, redact};
+    use super::{clean, escape, event_line, redact};
+    use serde_json::{Value, json};
 
     #[test]
     fn passwords_are_hidden() {
@@ -258,6 +277,22 @@ mod tests {
         ] {
             assert_eq!(redact(text), shown);
         }
+    }
+
+    #[test]
+    fn words_of_users_stay_as_they_are_in_events() {
+        let words = "deploy:web@prod pass=\"";
+        let fields = json!({
+            "store": "redis://me:secret@host",
+            "name": words,
+            "holders": [{ "label": words, "address": "h?password=secret" }],
+        });
+        let line = event_line("busy", "auth=\"x\" at redis://:secret@host", fields);
+        assert!(!line.contains("secret"), "{line}");
+        let event: Value = serde_json::from_str(&line).expect("it is JSON");
+        assert_eq!((&event["name"], &event["holders"][0]["label"]), (&json!(words), &json!(words)));
+        assert_eq!(event["store"], "redis://me:***@host");
+        assert_eq!(event["message"], "auth=***\"x\" at redis://:***@host");
     }
 
     #[test]

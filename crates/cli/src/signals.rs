@@ -67,6 +67,11 @@ impl Signals {
     }
 }
 
+/// Whether a signal ends a wait: not a change of the terminal's size, nor what stops and continues.
+pub(crate) fn ends_waits(signal: Signal) -> bool {
+    PASSED_ON.contains(&signal)
+}
+
 /// The mask of the signals that were ignored when this process started.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
+use std::pin::pin;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tokio::process::Child;
@@ -111,6 +112,8 @@ impl Running {
         printer: Printer,
     ) -> Result<Ended, Failure> {
         let mut lost = false;
+        // One future for all rounds: that of an inherited lock waits for its next look.
+        let mut loss = pin!(hold.lost());
         loop {
             // Checked first: we may have been stopped for longer than the lease. Here and
             // everywhere, signals come before messages.
@@ -125,7 +128,7 @@ impl Running {
             }
             tokio::select! {
                 biased;
-                () = hold.lost(), if !lost => {}
+                () = &mut loss, if !lost => {}
                 signal = signals.next() => {
                     if lost || hold.is_valid() {
                         self.forward(signal);

@@ -19,8 +19,8 @@ Examples:
 
 The lock is held by a process in the background until it is released, or the
 process that called `holdline acquire` ends: the script, however it ends. In a
-recipe of make, or where a shell forks, that is a process of one line; name the
-one that counts with --owner, as in --owner $$.
+recipe of make, or behind a program such as sudo or timeout, that is a process
+which ends at once; name the one that counts with --owner, as in --owner $$.
 Where one process can do all the work, `holdline run` is the better way: it
 stops its command when the lock is lost.
 ";

@@ -41,7 +41,6 @@ use view::Title;
 /// undone between two polls is not counted: on other stores that is true for many locks held for
 /// less than --every. Where the cursor cannot be moved, as in a pipe or on a dumb terminal, it
 /// prints the state repeatedly.
-/// again and again.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     /// Only locks whose names begin with this prefix

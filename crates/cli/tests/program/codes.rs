@@ -193,6 +193,10 @@ fn bad_flags_are_64() {
         &["elect", "x", "--observe", "--label", "l"],
         &["elect", "x", "--observe", "--grace", "1s"],
         &["frobnicate"],
+        &["run", "-w", "200000000000000d", "x", "true"],
+        &["run", "--min-hold", "200000000000000d", "x", "true"],
+        &["run", "--connect-timeout", "200000000000000d", "x", "true"],
+        &["acquire", "x", "--detach", "200000000000000d"],
     ] {
         let run = place.run(args);
         assert_eq!((run.code, run.out.as_str()), (64, ""), "{args:?}: {run:?}");

@@ -1,6 +1,7 @@
 //! Kinds of locks, and what a command gets.
 
-use super::common::{Place, finish};
+use super::common::{Place, finish, lives, until};
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -101,6 +102,25 @@ fn a_lock_can_be_held_longer_than_the_command_runs() {
     assert_eq!(run.code, 4);
     assert!(began.elapsed() >= Duration::from_millis(700));
     assert_eq!(place.run(["run", "-n", "x", "true"]).code, 0);
+}
+
+#[test]
+fn the_size_of_the_terminal_does_not_end_the_least_time() {
+    let place = Place::new();
+    let began = Instant::now();
+    let least = Duration::from_secs(2);
+    let mut running = place.start(["run", "--min-hold", "2s", "x", "--", "sh", "-c", "echo $$"]);
+    let pid: i32 = running.line().parse().unwrap();
+    until("the command ended", || !lives(pid));
+    running.signal(Signal::WINCH);
+    running.signal(Signal::CONT);
+    assert_eq!(running.end().code, 0);
+    assert!(began.elapsed() >= least);
+    let mut running = place.start(["run", "--min-hold", "1h", "x", "--", "sh", "-c", "echo $$"]);
+    let pid: i32 = running.line().parse().unwrap();
+    until("the command ended", || !lives(pid));
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A run inside a run.
 
 use super::common::{HOLDLINE, Place, Running, lives, until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn the_same_name_inside_does_not_wait_for_itself() {
@@ -92,6 +92,28 @@ fn a_run_that_outlives_the_lock_around_it_is_stopped() {
     until("the inner run ended", || code.exists());
     assert_eq!(std::fs::read_to_string(&code).unwrap(), "76\n");
     assert!(!lives(pid));
+    assert_eq!(running.end().code, 0);
+}
+
+/// Whatever comes more often than it looks at the lock.
+#[test]
+fn signals_do_not_keep_a_run_from_seeing_the_end_of_the_lock_around_it() {
+    let place = Place::new();
+    let code = place.path("code");
+    let script = format!(
+        "(\"$0\" run a -- sh -c 'trap \"\" USR1; echo $PPID; exec sleep 600'
+          echo $? > {0}.new; mv {0}.new {0}) &
+        read x",
+        code.display()
+    );
+    let mut running = place.start(["run", "a", "--", "sh", "-c", &script, HOLDLINE]);
+    let inner = Pid::from_raw(running.line().parse().unwrap()).unwrap();
+    running.tell("\n");
+    until("the inner run ended", || {
+        let _ = kill_process(inner, Signal::USR1);
+        code.exists()
+    });
+    assert_eq!(std::fs::read_to_string(&code).unwrap(), "76\n");
     assert_eq!(running.end().code, 0);
 }
 

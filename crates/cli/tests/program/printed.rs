@@ -39,6 +39,19 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     assert_eq!(holder.end().code, 0);
 }
 
+/// What looks like a password, too.
+#[test]
+fn words_of_others_do_not_change_events() {
+    let place = Place::new();
+    let words = "deploy:web@prod pass=\"";
+    let holder = place.hold(&["--label", words], words);
+    let run = place.run(["run", "--json", "-n", words, "true"]);
+    assert_eq!(run.code, 75, "{run:?}");
+    let event: serde_json::Value = serde_json::from_str(run.err.trim()).expect("it is JSON");
+    assert_eq!(event["holders"][0]["label"], words, "{run:?}");
+    drop(holder);
+}
+
 #[test]
 fn words_of_others_cannot_hide_or_turn_what_is_shown() {
     let place = Place::new();

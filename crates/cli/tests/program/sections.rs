@@ -12,6 +12,14 @@ fn shell(place: &Place, name: &str, script: &str) -> Running {
     Running::start(&mut command)
 }
 
+/// The process whose end releases the lock `x`: the holder has a descriptor of it.
+fn owner(place: &Place) -> i64 {
+    let holder = place.status("x")["holders"][0]["pid"].as_i64().expect("it is held");
+    let about = std::fs::read_to_string(format!("/proc/{holder}/fdinfo/0")).unwrap();
+    let pid = about.lines().find_map(|line| line.strip_prefix("Pid:")).expect("it is a process");
+    pid.trim().parse().unwrap()
+}
+
 #[test]
 fn a_section_of_a_script_is_locked() {
     let place = Place::new();
@@ -32,6 +40,67 @@ fn a_section_of_a_script_is_locked() {
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{name}");
     }
     assert_eq!(place.files().iter().filter(|file| file.contains("sock")).count(), 0);
+}
+
+/// Where a shell calls the program from a subshell.
+#[test]
+fn the_script_owns_what_a_subshell_acquires_for_it() {
+    let place = Place::new();
+    let forms = [
+        "$($H acquire x 2>>log) || exit",
+        "$($H acquire x 2>/dev/null) || exit",
+        "$($H acquire x </dev/null) || exit",
+        "$($H acquire x 2>&1) || exit",
+        "$($H acquire x || echo none) || exit",
+        "$( ($H acquire x 2>/dev/null; true) ) || exit",
+        "$($H acquire x | tr -d a-f | cat; true) || exit",
+        "$($H acquire x)",
+    ];
+    for name in ["bash", "dash", "sh"] {
+        for form in forms {
+            let line = format!("cd \"$XDG_RUNTIME_DIR\"; lock={form}; echo in; read x; exit 3");
+            let mut script = shell(&place, name, &line);
+            assert_eq!(script.line(), "in", "{name}: {form}");
+            let pid = i64::from(script.pid().as_raw_nonzero().get());
+            assert_eq!(owner(&place), pid, "{name}: {form}");
+            script.tell("\n");
+            assert_eq!(script.end().code, 3, "{name}: {form}");
+            until("the lock is free", || place.counts("x") == (0, 0));
+        }
+    }
+}
+
+/// A subshell whose output is not read by the script around it goes on after `acquire`.
+#[test]
+fn a_subshell_that_goes_on_owns_its_lock() {
+    let place = Place::new();
+    let part = "($H acquire x; echo in; read x)";
+    for line in [format!("{part} | cat"), format!("exec > >(cat); {part}"), part.to_owned()] {
+        let mut script = shell(&place, "bash", &format!("{line}; echo out; read x"));
+        assert_eq!(script.line().len(), 32, "{line}");
+        assert_eq!(script.line(), "in", "{line}");
+        assert_eq!(place.counts("x"), (1, 0), "{line}");
+        script.tell("\n");
+        assert_eq!(script.line(), "out", "{line}");
+        until("the lock is free while the script goes on", || place.counts("x") == (0, 0));
+    }
+}
+
+/// As in a container.
+#[test]
+fn a_script_may_be_process_1() {
+    let place = Place::new();
+    if !rustix::process::geteuid().is_root() {
+        return holdline_testkit::missing("the right to make a process namespace (root)");
+    }
+    let script = "exec unshare --pid --fork --mount-proc bash -c \
+        'lock=$($H acquire x) || exit; echo $$; read x; $H release $lock; echo $?'";
+    let mut script = shell(&place, "bash", script);
+    assert_eq!(script.line(), "1");
+    assert_eq!(place.counts("x"), (1, 0));
+    script.tell("\n");
+    assert_eq!(script.line(), "0");
+    assert_eq!(script.end().code, 0);
 }
 
 #[test]

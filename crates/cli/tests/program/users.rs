@@ -144,6 +144,52 @@ fn all_users_may_share_a_file() {
     assert!(left <= 3, "who was killed is tidied up by others: {left} are left");
 }
 
+/// What is beside the file may be anybody's: SQLite removes the log when the last program closes
+/// the file, and programs that are not ours do close it.
+#[test]
+fn all_users_may_make_what_is_beside_a_file_for_all() {
+    if !may_change_user() {
+        return;
+    }
+    let (place, program) = place();
+    let folder = place.path("open");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let url = "sqlite:open/locks.db?mode=666";
+    let as_one = |args: &[&str]| user(&place, &program, ONE, "", url, args);
+    let as_two = |args: &[&str]| user(&place, &program, TWO, "", url, args);
+    let made = finish(&mut as_one(&["status"]));
+    assert_eq!(made.code, 0, "{made:?}");
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        fs::remove_file(folder.join(name)).unwrap();
+    }
+    let live = folder.join("locks.db.live");
+    fs::remove_dir_all(&live).unwrap();
+    share(&as_two, &as_one);
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(&folder.join(name)), (0o666, TWO), "{name}");
+    }
+    assert_eq!(mode(&live), (0o2777, TWO));
+}
+
+/// After `su`, the folder of the session is the other user's.
+#[test]
+fn root_leaves_nothing_in_the_folder_of_another_users_session() {
+    if !may_change_user() {
+        return;
+    }
+    let place = Place::new();
+    let session = place.path("session");
+    fs::create_dir(&session).unwrap();
+    std::os::unix::fs::chown(&session, Some(ONE), Some(ONE)).unwrap();
+    let in_session = |args: &[&str]| finish(place.command(args).env("XDG_RUNTIME_DIR", &session));
+    let acquired = in_session(&["acquire", "x", "--detach", "1h"]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
+    assert_eq!(fs::read_dir(&session).unwrap().count(), 0);
+    let released = in_session(&["release", acquired.out.trim()]);
+    assert_eq!(released.code, 0, "{released:?}");
+}
+
 #[test]
 fn a_group_may_share_a_file_and_others_are_refused() {
     if !may_change_user() {

@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A store in this process's memory.
@@ -23,6 +23,9 @@ use std::sync::{Arc, Weak};
 pub struct Memory {
     inner: Arc<Inner>,
 }
+
+/// The stores with a name that are in use.
+static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
 
 struct Inner {
     name: String,
@@ -37,33 +40,33 @@ struct Inner {
 /// The observers' subscriptions.
 #[derive(Default)]
 struct Observers {
-    /// The number of subscriptions, so that the list is not locked when it is empty.
-    count: AtomicUsize,
-    list: Mutex<Vec<(u64, Lines, Notifier)>>,
+    /// Whether there are any, so that the list is not locked when it is empty.
+    any: AtomicBool,
+    /// The notifiers are kept by the subscriptions.
+    list: Mutex<Vec<(Lines, Weak<Notifier>)>>,
 }
 
 impl Observers {
+    fn add(&self, lines: &Lines, notifier: &Arc<Notifier>) {
+        let mut list = self.list.lock();
+        list.push((lines.clone(), Arc::downgrade(notifier)));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Notifies the observers of a line, and forgets those that have ended.
     fn tell(&self, line: &Name) {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if !self.any.load(Ordering::Acquire) {
             return;
         }
-        let list = self.list.lock();
-        let concerned = list.iter().filter(|(_, lines, _)| lines.contain(line));
-        concerned.for_each(|(.., notifier)| notifier.changed());
-    }
-}
-
-/// An observer's entry in the list, removed when this is dropped.
-struct Observing {
-    inner: Arc<Inner>,
-    number: u64,
-}
-
-impl Drop for Observing {
-    fn drop(&mut self) {
-        let mut list = self.inner.observers.list.lock();
-        list.retain(|(number, ..)| *number != self.number);
-        self.inner.observers.count.store(list.len(), Ordering::Release);
+        let mut list = self.list.lock();
+        list.retain(|(lines, notifier)| {
+            let Some(notifier) = notifier.upgrade() else { return false };
+            if lines.contain(line) {
+                notifier.changed();
+            }
+            true
+        });
+        self.any.store(!list.is_empty(), Ordering::Release);
     }
 }
 
@@ -123,13 +126,13 @@ impl Memory {
 
     /// Returns the store of this name, shared within the process for as long as it is used.
     pub fn shared(name: &str) -> Self {
-        static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
         let mut by_name = BY_NAME.lock();
         let by_name = by_name.get_or_insert_default();
         if let Some(inner) = by_name.get(name).and_then(Weak::upgrade) {
             return Memory { inner };
         }
         let memory = Memory::named(name.to_owned());
+        by_name.retain(|_, inner| inner.strong_count() > 0);
         by_name.insert(name.to_owned(), Arc::downgrade(&memory.inner));
         memory
     }
@@ -233,16 +236,11 @@ impl AsyncStore for Memory {
     }
 
     fn subscribe(&self, lines: &Lines) -> Subscription {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (notifier, subscription) = Subscription::new();
-        let observers = &self.inner.observers;
-        let mut list = observers.list.lock();
-        list.push((number, lines.clone(), notifier.clone()));
-        observers.count.store(list.len(), Ordering::Release);
-        drop(list);
+        let notifier = Arc::new(notifier);
+        self.inner.observers.add(lines, &notifier);
         notifier.begin();
-        subscription.keep(Observing { inner: Arc::clone(&self.inner), number })
+        subscription.keep(notifier)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -291,4 +289,21 @@ pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(Arc::new(if rest.is_empty() { Memory::new() } else { Memory::shared(rest) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_forgotten_with_its_store() {
+        let kept = Memory::shared("forgotten-kept");
+        for number in 0..100 {
+            drop(Memory::shared(&format!("forgotten-{number}")));
+        }
+        let names = BY_NAME.lock();
+        let names = names.as_ref().expect("there was one").keys();
+        assert!(names.filter(|name| name.starts_with("forgotten-")).count() <= 2);
+        drop(kept);
+    }
 }

@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// The most attempts to open a folder that is just being created: some 100 ms.
@@ -130,9 +131,15 @@ impl LivenessDir {
         sharing.apply(&self.folder, Path::new(name), mode(sharing))
     }
 
-    /// Opens this process's socket to the users that share the database.
-    pub(super) fn share_socket(&self, process: Process) -> io::Result<()> {
-        self.share(&socket_name(process), Sharing::file_mode)
+    /// Creates this process's socket, for the users that share the database, in place of one that
+    /// an earlier attempt has left.
+    pub(super) fn bind_socket(&self, process: Process) -> io::Result<UnixDatagram> {
+        let name = socket_name(process);
+        let _ = rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty());
+        let socket = UnixDatagram::bind(self.socket(process))?;
+        self.share(&name, Sharing::file_mode)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
     }
 
     /// Opens the folder if it exists.
@@ -189,9 +196,10 @@ impl LivenessDir {
     /// Removes the files of a process if it is dead. Its liveness lock is held meanwhile, so that a
     /// process that is just starting cannot take it.
     pub(super) fn clear(&self, process: Process) {
-        match self.peer(process) {
-            Some(peer) => peer.if_free(|| self.remove(process)),
-            None => self.remove(process),
+        match self.open_peer(process) {
+            Ok(Some(peer)) => peer.if_free(|| self.remove(process)),
+            Ok(None) => self.remove(process),
+            Err(_) => {} // for want of descriptors, say: it may be alive
         }
     }
 
@@ -213,7 +221,7 @@ impl LivenessDir {
                 Some((process, "lock")) if self.peer(process).is_some_and(|it| it.is_free()) => {
                     dead.push(process);
                 }
-                Some((process, "sock")) if self.peer(process).is_none() => {
+                Some((process, "sock")) if matches!(self.open_peer(process), Ok(None)) => {
                     orphan_sockets.push(process);
                 }
                 _ => {}
@@ -291,6 +299,24 @@ mod tests {
         assert_eq!(liveness_dir.stale_locks(), (vec![process], vec![]));
         liveness_dir.clear(process);
         assert!(liveness_dir.peer(process).is_none());
+    }
+
+    #[test]
+    fn the_files_of_a_process_whose_lock_cannot_be_opened_are_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
+        let process = 7;
+        let lock = folder.path().join(lock_name(process));
+        let _socket = liveness_dir.bind_socket(process).unwrap();
+        // Which cannot be opened without following it.
+        std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
+        assert_eq!(liveness_dir.stale_locks(), (vec![], vec![]));
+        liveness_dir.clear(process);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        fs::remove_file(lock).unwrap();
+        assert_eq!(liveness_dir.stale_locks(), (vec![], vec![process]));
+        liveness_dir.clear(process);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

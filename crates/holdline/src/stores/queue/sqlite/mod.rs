@@ -58,8 +58,8 @@ use tokio::sync::{Semaphore, oneshot};
 #[derive(Clone, Debug)]
 pub struct File {
     handle: Arc<Handle>,
-    /// Whether all transactions go to the worker, so that a disk that hangs does not block the
-    /// caller's thread.
+    /// Whether all that may touch the disk goes to the worker, so that a disk that hangs does not
+    /// block the caller's thread. Such a handle renews and leaves; it does not begin to wait.
     worker_only: bool,
 }
 
@@ -73,7 +73,7 @@ struct Handle {
     room: Arc<Semaphore>,
 }
 
-type Job = Box<dyn FnOnce(&Shared) + Send>;
+type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
 /// The capacity of the worker's queue; more operations wait in their own futures.
 const QUEUE: usize = 1024;
@@ -155,7 +155,7 @@ impl File {
 
     /// Checkpoints the log after the notices have been sent, and on the worker.
     fn checkpoint_on_worker(&self) {
-        let job = |shared: &Shared| {
+        let job = |shared: &Arc<Shared>| {
             drop(shared.executor.take_up()); // no operation
             shared.executor.checkpoint();
         };
@@ -169,14 +169,25 @@ impl File {
         &self,
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
         let limit = self.shared().executor.limit();
+        self.on_worker(move |shared, wanted| {
+            shared.executor.run_with_retry(limit, wanted, |conn| work(shared, conn))
+        })
+        .await
+    }
+
+    /// Runs work on the worker, unless its future is dropped before it begins; afterwards it may be
+    /// no longer `wanted`.
+    async fn on_worker<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Shared>, &dyn Fn() -> bool) -> Result<Done<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
         let room = Arc::clone(&self.handle.room).acquire_owned().await;
-        let job = move |shared: &Shared| {
+        let job = move |shared: &Arc<Shared>| {
             let pending = shared.executor.take_up();
             let wanted = || !reply.is_closed();
-            let done = wanted()
-                .then(|| shared.executor.run_with_retry(limit, wanted, |conn| work(shared, conn)));
+            let done = wanted().then(|| work(shared, &wanted));
             drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
                 let _ = reply.send(done.map(|done| shared.deliver(done)));
@@ -196,15 +207,38 @@ impl File {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Entered> {
-        let process = self.shared().process()?;
-        let owner = Owner { process, note: Some(Arc::clone(note)) };
-        let (line, ticket) = (line.clone(), *ticket);
-        self.ask(move |shared, conn| {
-            let done = operations::enter(conn, &line, &ticket, how, &owner)?;
+        let (line, ticket, note) = (line.clone(), *ticket, Some(Arc::clone(note)));
+        let enter = move |shared: &Shared, conn: &Connection, owner: &Owner| {
+            let done = operations::enter(conn, &line, &ticket, how, owner)?;
             shared.note(ticket.id, &done.value);
             Ok(done)
+        };
+        if !self.worker_only {
+            let owner = Owner { process: self.shared().process()?, note };
+            return self.ask(move |shared, conn| enter(shared, conn, &owner)).await;
+        }
+        self.shared().in_opening_process()?;
+        let limit = self.shared().executor.limit();
+        self.on_worker(move |shared, wanted| {
+            let owner = Owner { process: shared.process()?, note };
+            shared.executor.run_with_retry(limit, wanted, |conn| enter(shared, conn, &owner))
         })
         .await
+    }
+
+    /// Starts the monitor, to receive notice of an eviction from a lock that is held for a long
+    /// time.
+    fn expect_evictions(&self) {
+        let shared = self.shared();
+        if !self.worker_only {
+            shared.try_start_monitor();
+        } else if !shared.surely_has_monitor() {
+            let job = |shared: &Arc<Shared>| {
+                drop(shared.executor.take_up()); // no operation
+                shared.try_start_monitor();
+            };
+            let _ = self.handle.send(Box::new(job)); // the next renewal tries again
+        }
     }
 
     /// Removes the places of the dead processes among these. Returns whether there were any, or
@@ -281,9 +315,7 @@ impl AsyncStore for File {
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    // The lock is held for a long time: start the monitor, to receive notice of an
-                    // eviction.
-                    self.shared().try_start_monitor();
+                    self.expect_evictions();
                 }
                 Ok(Standing::Admitted(seq))
             }

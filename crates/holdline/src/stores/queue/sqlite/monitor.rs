@@ -7,6 +7,7 @@
 use super::liveness::{LivenessDir, PeerLock};
 use super::operations::{NoticeKind, Noticed};
 use super::rows::Process;
+use super::shared::Shared;
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -55,6 +56,7 @@ struct WaitEntry {
     line: Name,
     /// The number of waits for this ticket; a retry may overlap with the call that it repeats.
     waiters: usize,
+    /// Processes in `State::watched`, where this entry counts.
     watching: Vec<Process>,
     /// Whether `watching` must be read from the database again.
     stale: bool,
@@ -75,20 +77,10 @@ pub(super) struct Findings {
     pub(super) stale: Vec<(Name, TicketId)>,
 }
 
-/// The callbacks of the monitor's thread.
-pub(super) trait MonitorHandler {
-    /// A process sent a notice about tickets.
-    fn on_notice(&self, kind: NoticeKind, places: &mut dyn Iterator<Item = Noticed>);
-    /// A check found dead processes, or tickets to look up again.
-    fn on_findings(&self, monitor: &Monitor, findings: Findings);
-}
-
 impl Monitor {
     /// Creates a monitor with a socket for notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
-        let inbox = UnixDatagram::bind(liveness_dir.socket(process))
-            .and_then(|inbox| liveness_dir.share_socket(process).map(|()| inbox))
-            .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
+        let inbox = liveness_dir.bind_socket(process);
         if let Err(error) = &inbox {
             tracing::warn!(%error, "no socket for wakes; waiting by looking often");
         }
@@ -133,13 +125,16 @@ impl Monitor {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(entry) = state.entries.get_mut(&id) else { return };
-        let before = mem::replace(&mut entry.watching, processes);
-        for process in &entry.watching {
-            if let Some(watched) = state.watched.get_mut(process) {
+        let before = mem::take(&mut entry.watching);
+        for process in processes {
+            if let Some(watched) = state.watched.get_mut(&process) {
                 watched.entries += 1;
-            } else if let Some(peer) = self.liveness_dir.peer(*process) {
-                state.watched.insert(*process, Watched { peer, entries: 1 });
+            } else if let Some(peer) = self.liveness_dir.peer(process) {
+                state.watched.insert(process, Watched { peer, entries: 1 });
+            } else {
+                continue;
             }
+            entry.watching.push(process);
         }
         state.unwatch(&before);
     }
@@ -166,12 +161,12 @@ impl Monitor {
     }
 
     /// The main loop of the thread.
-    pub(super) fn run(&self, handler: &dyn MonitorHandler) {
+    pub(super) fn run(&self, shared: &Shared) {
         let mut next = clock::now().after(TICK);
         let mut idle = 0;
         let mut buffer = vec![0; 1 + PLACE * BATCH];
         while let Some(limit) = self.plan(idle, next) {
-            self.listen(limit, &mut buffer, handler);
+            self.listen(limit, &mut buffer, shared);
             let now = clock::now();
             if now < next {
                 continue;
@@ -180,7 +175,7 @@ impl Monitor {
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
             if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                handler.on_findings(self, findings);
+                shared.on_findings(self, findings);
             }
         }
     }
@@ -196,7 +191,7 @@ impl Monitor {
     }
 
     /// Waits for a message, or until `limit`, and handles all messages that have come.
-    fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
+    fn listen(&self, limit: Time, buffer: &mut [u8], shared: &Shared) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let inbox = self.inbox.as_ref().unwrap_or(&self.wakeup.1);
@@ -213,7 +208,7 @@ impl Monitor {
                 && let Some(kind) = kind_of(kind)
             {
                 let (places, _) = places.as_chunks::<PLACE>();
-                handler.on_notice(kind, &mut places.iter().filter_map(read_place));
+                shared.on_notice(kind, places.iter().filter_map(read_place));
             }
         }
     }
@@ -228,7 +223,9 @@ impl Monitor {
             .collect();
         let mut stale = Vec::new();
         for (id, entry) in &mut state.entries {
-            if mem::take(&mut entry.stale) || entry.watching.iter().any(|one| dead.contains(one)) {
+            let before = entry.watching.len();
+            entry.watching.retain(|one| !dead.contains(one));
+            if mem::take(&mut entry.stale) || entry.watching.len() < before {
                 stale.push((entry.line.clone(), *id));
             }
         }
@@ -288,4 +285,49 @@ pub(super) fn send(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn monitor(folder: &tempfile::TempDir) -> (Arc<LivenessDir>, Monitor) {
+        let liveness_dir = LivenessDir::open(&folder.path().join("live"), None, None).unwrap();
+        let liveness_dir = Arc::new(liveness_dir);
+        let monitor = Monitor::new(Arc::clone(&liveness_dir), 1).unwrap();
+        (liveness_dir, monitor)
+    }
+
+    #[test]
+    fn a_process_whose_first_monitor_failed_gets_its_notices() {
+        let folder = tempfile::tempdir().unwrap();
+        let (liveness_dir, first) = monitor(&folder);
+        drop(first);
+        let monitor = Monitor::new(Arc::clone(&liveness_dir), 1).unwrap();
+        assert!(monitor.has_inbox());
+        let outbox = UnixDatagram::unbound().unwrap();
+        let place = (TicketId(1), Seq(1));
+        send(&outbox, &liveness_dir, 1, NoticeKind::First, &[place]).unwrap();
+        assert!(monitor.inbox.unwrap().recv(&mut [0; 64]).is_ok());
+    }
+
+    /// If removing its places failed, say.
+    #[test]
+    fn a_dead_process_that_still_blocks_is_watched_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (liveness_dir, monitor) = monitor(&folder);
+        let own_lock = liveness_dir.create_own().unwrap();
+        let (process, id) = (own_lock.process, TicketId(1));
+        monitor.register_wait(&Name::new("x").unwrap(), id);
+        monitor.watch(id, vec![process]);
+        assert!(monitor.check_locks().0.dead.is_empty());
+        drop(own_lock);
+        for _ in 0..3 {
+            let findings = monitor.check_locks().0;
+            assert_eq!((findings.dead, findings.stale.len()), (vec![process], 1));
+            monitor.watch(id, vec![process]);
+        }
+        monitor.unregister(id);
+        assert!(monitor.state.lock().watched.is_empty());
+    }
 }

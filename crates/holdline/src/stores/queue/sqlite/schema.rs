@@ -1,4 +1,4 @@
-//! The schema of the database: creating, checking and upgrading it.
+//! The schema of the database: creating and checking it.
 
 use super::database::Site;
 use super::errors::refused;
@@ -14,17 +14,14 @@ const VERSION: i32 = 2;
 /// The page size of a new database, in bytes. A row has some 150 bytes, and a lock and its release
 /// write four pages to the log, which the next program reads if it is the only one.
 const PAGE: u32 = 1024;
-/// The tables of version 1.
-const FIRST: &str = include_str!("schema.sql");
-/// The tables that version 2 added.
-const SECOND: &str = include_str!("schema-2.sql");
+/// The tables.
+const TABLES: &str = include_str!("schema.sql");
 
 /// Checks that the database is ours and of our version, and that its places are of this boot.
 pub(super) fn check(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     match marks(conn)? {
         (APPLICATION, VERSION) => {}
-        (APPLICATION, 1) => extend(conn)?,
-        (APPLICATION, version) => return Ok(Err(newer(site, version))),
+        (APPLICATION, version) => return Ok(Err(other_version(site, version))),
         (0, 0) => {
             if let Err(error) = create_schema(site, conn)? {
                 return Ok(Err(error));
@@ -54,27 +51,16 @@ fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>>
     match marks(&txn)? {
         (0, 0) if tables(&txn)? == 0 => {}
         (APPLICATION, VERSION) => return Ok(Ok(())), // another process was first
-        (APPLICATION, version) => return Ok(Err(newer(site, version))),
+        (APPLICATION, version) => return Ok(Err(other_version(site, version))),
         _ => return Ok(Err(foreign(site))),
     }
-    txn.execute_batch(FIRST)?;
-    txn.execute_batch(SECOND)?;
+    txn.execute_batch(TABLES)?;
     let boot = machine::boot();
     txn.execute("INSERT INTO meta (one, boot, last, cursor) VALUES (1, ?1, 0, '')", [boot])?;
     txn.pragma_update(None, "application_id", APPLICATION)?;
     txn.pragma_update(None, "user_version", VERSION)?;
     txn.commit()?;
     Ok(Ok(()))
-}
-
-/// Upgrades a database of version 1. Programs that have it open are not affected.
-fn extend(conn: &Connection) -> rusqlite::Result<()> {
-    let txn = begin(conn)?;
-    if marks(&txn)? == (APPLICATION, 1) {
-        txn.execute_batch(SECOND)?;
-        txn.pragma_update(None, "user_version", VERSION)?;
-    }
-    txn.commit()
 }
 
 /// The `application_id` and `user_version`, read at one instant: another process may be setting
@@ -117,10 +103,10 @@ fn purge(site: &Site, conn: &Connection, boot: &str) -> rusqlite::Result<Result<
     Ok(Ok(()))
 }
 
-fn newer(site: &Site, version: i32) -> Error {
+fn other_version(site: &Site, version: i32) -> Error {
     let message = format!(
-        "the lock database {} has version {version}, and this program knows only versions up to \
-         {VERSION}; update the program, or choose another path",
+        "the lock database {} has version {version}, and this program knows version \
+         {VERSION} alone; use the program of that version, or choose another path",
         site.name.display()
     );
     Error::new(ErrorKind::Corrupt, message)

@@ -1,5 +1,5 @@
--- The tables of a file store, version 1. A change here needs a new `user_version`. SQLite stores the
--- text of each statement, comments included.
+-- The tables of a file store. A change here needs a new `user_version`. SQLite stores the text of
+-- each statement, comments included.
 CREATE TABLE meta (
   one    INTEGER PRIMARY KEY CHECK (one = 1),
   boot   TEXT    NOT NULL,  -- which run of the machine the places are of
@@ -30,3 +30,12 @@ CREATE TABLE place (
 -- those; so a short line, as nearly every line is, costs no index.
 CREATE INDEX place_id  ON place (id) WHERE deep = 1;
 CREATE INDEX place_due ON place (name, expires) WHERE deep = 1;
+-- Evictions, with notes that say by whom and why.
+CREATE TABLE eviction (
+  number INTEGER PRIMARY KEY,  -- rises with every eviction
+  name   TEXT    NOT NULL,
+  id     BLOB    NOT NULL,
+  until  INTEGER NOT NULL,     -- when it is forgotten
+  note   TEXT    NOT NULL
+);
+CREATE INDEX eviction_name ON eviction (name);

@@ -6,7 +6,7 @@ use super::database::Site;
 use super::errors::refused;
 use super::executor::Executor;
 use super::liveness::{LivenessDir, OwnLock};
-use super::monitor::{self, Findings, Monitor, MonitorHandler};
+use super::monitor::{self, Findings, Monitor};
 use super::operations::{self, Done, Entered, Notice, NoticeKind, Noticed, Outlook};
 use super::rows::Process;
 use crate::error::{Error, ErrorKind, Result};
@@ -129,6 +129,12 @@ impl Shared {
         self.process_state.lock().monitor.clone()
     }
 
+    /// Whether the monitor runs, as far as that is known without waiting for another thread, which
+    /// may be at the disk.
+    pub(super) fn surely_has_monitor(&self) -> bool {
+        self.process_state.try_lock().is_some_and(|state| state.monitor.is_some())
+    }
+
     /// Whether other processes can wake the waiters of this one.
     pub(super) fn has_inbox(&self) -> bool {
         self.monitor().is_some_and(|monitor| monitor.has_inbox())
@@ -158,7 +164,7 @@ impl Shared {
             .name("holdline-wake".to_owned())
             .spawn(move || {
                 shared.sweep();
-                runs.run(&*shared);
+                runs.run(&shared);
             })
             .map_err(|error| self.failed(error))?;
         process_state.monitor = Some(Arc::clone(&monitor));
@@ -245,7 +251,7 @@ impl Shared {
         for same in notices.chunk_by(|a, b| (a.process, a.kind) == (b.process, b.kind)) {
             let (to, kind) = (same[0].process, same[0].kind);
             if Some(to) == own {
-                self.on_notice(kind, &mut same.iter().map(|notice| notice.place));
+                self.on_notice(kind, same.iter().map(|notice| notice.place));
                 continue;
             }
             let places: Vec<Noticed> = same.iter().map(|notice| notice.place).collect();
@@ -317,6 +323,30 @@ impl Shared {
         }
     }
 
+    /// Handles a notice about tickets, of this process or another.
+    pub(super) fn on_notice(&self, kind: NoticeKind, places: impl Iterator<Item = Noticed>) {
+        let monitor = if kind == NoticeKind::First { self.monitor() } else { None };
+        for (id, seq) in places {
+            match kind {
+                NoticeKind::Admitted => self.waiters.admit(id, seq),
+                NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
+                NoticeKind::Evicted => self.waiters.evicted(id),
+            }
+        }
+    }
+
+    /// Handles dead processes, and tickets to look up again.
+    pub(super) fn on_findings(&self, monitor: &Monitor, findings: Findings) {
+        for process in findings.dead {
+            if self.remove_places_of(process) {
+                self.clear(process);
+            }
+        }
+        for (line, id) in findings.stale {
+            self.update_watched(monitor, &line, id);
+        }
+    }
+
     /// Ends the monitor and removes this process's files when the last handle is dropped.
     pub(super) fn close(&self) {
         if !self.executor.in_opening_process() {
@@ -338,30 +368,6 @@ impl Shared {
         drop(own_lock);
         drop(process_state);
         self.executor.close();
-    }
-}
-
-impl MonitorHandler for Shared {
-    fn on_notice(&self, kind: NoticeKind, places: &mut dyn Iterator<Item = Noticed>) {
-        let monitor = if kind == NoticeKind::First { self.monitor() } else { None };
-        for (id, seq) in places {
-            match kind {
-                NoticeKind::Admitted => self.waiters.admit(id, seq),
-                NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
-                NoticeKind::Evicted => self.waiters.evicted(id),
-            }
-        }
-    }
-
-    fn on_findings(&self, monitor: &Monitor, findings: Findings) {
-        for process in findings.dead {
-            if self.remove_places_of(process) {
-                self.clear(process);
-            }
-        }
-        for (line, id) in findings.stale {
-            self.update_watched(monitor, &line, id);
-        }
     }
 }
 

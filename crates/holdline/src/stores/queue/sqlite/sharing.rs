@@ -53,16 +53,22 @@ impl Sharing {
         self.mode(0o700, 0o2070, 0o007)
     }
 
-    /// Gives a file that this user has created the database's group, and this mode. Files of other
-    /// users are left to them. Opens nothing: closing a file of a database would end SQLite's locks
-    /// on it.
+    /// Gives a file that this user has created this mode, and the database's group where that
+    /// matters. Files of other users are left to them. Opens nothing: closing a file of a database
+    /// would end SQLite's locks on it.
     pub(super) fn apply(self, folder: impl AsFd, name: &Path, mode: Mode) -> io::Result<()> {
-        adjust(folder.as_fd(), name, Some(mode), Some(self.gid))
+        adjust(folder.as_fd(), name, Some(mode), self.needed_group())
     }
 
     /// The same for a file given by its path.
     pub(super) fn apply_to(self, path: &Path, mode: Mode) -> io::Result<()> {
-        adjust(CWD, path, Some(mode), Some(self.gid))
+        adjust(CWD, path, Some(mode), self.needed_group())
+    }
+
+    /// The group that files must have. If everybody has access it may be any, and a user outside
+    /// the database's group could not give it to them.
+    fn needed_group(self) -> Option<Gid> {
+        (!(self.group && self.others)).then_some(self.gid)
     }
 }
 
