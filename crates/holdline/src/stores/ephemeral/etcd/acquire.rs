@@ -6,12 +6,14 @@ use super::beside;
 use super::layout;
 use super::predecessors;
 use super::session::Session;
-use super::shared::Shared;
+use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::writes::Flight;
 use crate::error::Result;
 use crate::store::{Enter, Standing, Ticket};
 use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
+use crate::stores::ephemeral::engine;
+use crate::stores::ephemeral::ticket::State;
 use holdline_etcd_client::{
     Lease, is_lease_gone,
     proto::{Op, Put, Range, RangeAnswer, RequestOp, Txn},
@@ -45,7 +47,9 @@ impl Acquire<KeyEntry> for Shared {
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
                 return Ok(Joined::Not(request.waiting(None)));
             }
-            let record = self.record(request).await?;
+            let Some(record) = self.record(request).await? else {
+                return Ok(Joined::Not(Standing::Lost));
+            };
             let beside = self.sees_beside();
             let attempt = Attempt::new(self, request, &record);
             let entered = match request.how {
@@ -63,8 +67,10 @@ impl Acquire<KeyEntry> for Shared {
                 Err(error) if is_lease_gone(&error) && tries < TRIES => {
                     // The session was lost since its last use, with everything on it.
                     self.find_out().await;
-                    self.table.forget(&record);
-                    continue;
+                    if self.drop_unwritten(&record) {
+                        continue;
+                    }
+                    return Ok(Joined::Not(Standing::Lost));
                 }
                 Err(error) if self.narrow_down(&error, beside) => continue,
                 Err(error) => return Err(error),
@@ -76,14 +82,19 @@ impl Acquire<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// The record of a ticket that has no place.
-    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Record> {
+    /// The record of a ticket that has no place. `None` if an earlier request of this ticket is
+    /// being undone.
+    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Record>> {
         let Request { ticket, began, .. } = *request;
         let until = began.after(ticket.lease);
         // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
-            let session = Arc::clone(&record.place().entry.session);
+            let (session, state) =
+                record.with(|place| (Arc::clone(&place.entry.session), place.state));
+            if state == State::Lapsed {
+                return Ok(None);
+            }
             if !session.lease.is_lost() {
                 session.lease.refresh(until);
                 record.place().due = due;
@@ -91,9 +102,11 @@ impl Shared {
                     let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
                     record.place().permit = permit;
                 }
-                return Ok(record);
+                return Ok(Some(record));
             }
-            self.table.forget(&record); // what it may have written goes with the lease
+            if !self.drop_unwritten(&record) {
+                return Ok(None);
+            }
         }
         // More requests than the server can handle would only queue up there.
         let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
@@ -104,11 +117,11 @@ impl Shared {
         record.place().permit = permit;
         let record = Arc::new(record);
         self.table.insert(&record);
-        Ok(record)
+        Ok(Some(record))
     }
 
     /// Whether a try that needs a new lease may succeed: a failed try must leave nothing behind.
-    async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
+    async fn is_worth_a_lease(self: &Arc<Self>, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let has_lease =
             || self.sessions.living(Lease::seconds_for(ticket.lease), &self.cluster).is_some();
@@ -122,11 +135,22 @@ impl Shared {
         self.has_room(request, &prefix, &asked, &found).await
     }
 
-    /// Forgets a ticket that has written nothing, unless that is in doubt.
-    pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
-        if !record.place().doubtful {
+    /// Forgets a ticket that has written nothing, and returns `true`. If a request of it may yet
+    /// write its key, the ticket lapses instead: the key is removed in the background, and no other
+    /// ticket gets it before that.
+    pub(super) fn drop_unwritten(self: &Arc<Self>, record: &Record) -> bool {
+        if record.place().is_settled() {
             self.table.forget(record);
+            return true;
         }
+        record.place().state = State::Lapsed;
+        self.table.lapsed.insert(record.id);
+        let (store, record) = (Arc::downgrade(self), Arc::clone(record));
+        BACKGROUND.spawn(async move {
+            record.land().await;
+            engine::sweep(store, record).await;
+        });
+        false
     }
 }
 

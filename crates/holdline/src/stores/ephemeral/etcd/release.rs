@@ -115,9 +115,7 @@ impl Release<KeyEntry> for Shared {
 impl Shared {
     /// The departure that the next task may join, if the lock is exclusive and was held.
     fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
-        let known = record.with(|place| {
-            place.was_held() && !place.is_gone() && !place.doubtful && place.entry.flights == 0
-        });
+        let known = record.with(|place| place.was_held() && !place.is_gone() && place.is_settled());
         (known && record.capacity == 1).then(|| self.departures.open(&record.base.prefix))
     }
 

@@ -114,7 +114,7 @@ impl TicketRecord {
     /// Lets another ticket enter, if the outcome of this one's writes is known.
     pub(super) fn settle(&self) {
         let mut place = self.place();
-        if place.create != 0 || (place.entry.flights == 0 && !place.doubtful) {
+        if place.create != 0 || place.is_settled() {
             place.permit = None;
         }
     }
@@ -149,6 +149,11 @@ enum Heard {
 }
 
 impl Place {
+    /// Whether no request is left that may yet write the key.
+    pub(super) fn is_settled(&self) -> bool {
+        self.entry.flights == 0 && !self.doubtful
+    }
+
     /// Applies news, if they are later than the view.
     fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
         let (deleted, kv) = match news {
