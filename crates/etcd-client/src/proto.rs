@@ -176,7 +176,7 @@ pub enum Against {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
     pub op: Option<Op>,
 }
 
@@ -188,6 +188,8 @@ pub enum Op {
     Put(Put),
     #[prost(message, tag = "3")]
     Delete(Delete),
+    #[prost(message, tag = "4")]
+    Txn(Txn),
 }
 
 impl From<Op> for RequestOp {
@@ -198,7 +200,7 @@ impl From<Op> for RequestOp {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
-    #[prost(oneof = "Done", tags = "1, 2, 3")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4")]
     pub done: Option<Done>,
 }
 
@@ -210,6 +212,8 @@ pub enum Done {
     Put(PutAnswer),
     #[prost(message, tag = "3")]
     Delete(DeleteAnswer),
+    #[prost(message, tag = "4")]
+    Txn(TxnAnswer),
 }
 
 #[derive(Clone, PartialEq, Message)]

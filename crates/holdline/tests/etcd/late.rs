@@ -118,3 +118,38 @@ async fn a_late_request_of_a_failed_try_is_not_taken_for_another() {
     kept.unlock().await.expect("held");
     until("no keys", async || servers.keys().is_empty()).await;
 }
+
+/// A request to enter that is late, after the next one took the place behind others, and after the
+/// place was admitted and moved to the lock's own lease: it must not move the key back, to a lease
+/// that nobody keeps for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_to_enter_moves_no_key() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let long = |client, name| Mutex::new(client, name).lease(Duration::from_secs(60));
+    // Both leases are there, the one to wait on and the lock's own.
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let own = long(&client, "own").lock().await.expect("it is there");
+    let held = long(&other, "x").lock().await.expect("it is there");
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    let lock = long(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await.expect("the other way") });
+    until("a waiter", async || {
+        servers.keys().iter().filter(|key| key.starts_with("x/")).count() == 2
+    })
+    .await;
+    held.unlock().await.expect("held");
+    let guard = soon("the lock", waiter).await.expect("no panic");
+    let key = || servers.say(&["get", "x/", "--prefix", "-w", "json"]);
+    let lease = || key().split("\"lease\":").nth(1).expect("it has one").to_owned();
+    let (before, calls) = (lease(), servers.calls("Txn"));
+    link.mend();
+    until("the late request", async || servers.calls("Txn") > calls).await;
+    assert_eq!(lease(), before, "it is on another lease");
+    for guard in [guard, own, kept] {
+        guard.unlock().await.expect("held");
+    }
+    until("no keys", async || servers.keys().is_empty()).await;
+}

@@ -16,7 +16,7 @@ use crate::stores::ephemeral::engine;
 use crate::stores::ephemeral::ticket::State;
 use holdline_etcd_client::{
     Lease, is_lease_gone,
-    proto::{Op, Put, Range, RangeAnswer, RequestOp, Txn},
+    proto::{KeyValue, Op, Put, Range, RangeAnswer, RequestOp, Txn},
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) enum Entered {
     Not,
     /// Another entry was written in between.
     Again,
+    /// An earlier attempt wrote the key on a lease that has ended since.
+    Gone,
 }
 
 impl Acquire<KeyEntry> for Shared {
@@ -60,6 +62,10 @@ impl Acquire<KeyEntry> for Shared {
             let standing = match entered {
                 Ok(Entered::There) => return Ok(Joined::There(record)),
                 Ok(Entered::Not) => request.waiting(None),
+                Ok(Entered::Gone) => {
+                    record.place().doubtful = true;
+                    Standing::Lost
+                }
                 Ok(Entered::Again) if tries < TRIES => continue,
                 Ok(Entered::Again) => {
                     Standing::Waiting { seq: None, again: Duration::from_millis(5) }
@@ -193,7 +199,10 @@ impl Attempt<'_> {
             None => entry,
             Some(session) => {
                 let mut failure = predecessors::looks(&key, &asked);
-                failure.push(self.put(Some(session)));
+                // A late attempt must not move the key that the next one wrote.
+                let compare = vec![layout::absent(&key, Vec::new())];
+                let put = Txn { compare, success: vec![self.put(Some(session))], ..Txn::default() };
+                failure.push(Op::Txn(put).into());
                 let compare = vec![layout::absent(prefix, layout::end(prefix))];
                 Txn { compare, success: vec![self.put(None)], failure }
             }
@@ -204,20 +213,14 @@ impl Attempt<'_> {
             return self.entered(&asked, &found).await;
         }
         let other = beside.then(|| found.pop());
-        let own = found.first();
-        let waits = waiting.is_some();
-        if let Some(session) = waiting {
-            record.place().entry.session = session;
-        }
-        let entered = match own {
-            // An earlier attempt wrote it.
-            Some(kv) => {
-                record.place().born(kv.create_revision);
-                self.look_ahead().await?
+        let entered = match (found.first(), waiting) {
+            (Some(own), _) => self.adopt(&own).await?,
+            (None, Some(session)) => {
+                record.place().entry.session = session;
+                self.entered(&asked, &found).await?
             }
-            None if waits => self.entered(&asked, &found).await?,
             // Another kind of client holds the lock.
-            None => Entered::Again,
+            (None, None) => Entered::Again,
         };
         self.beside_nobody(other).await?;
         Ok(entered)
@@ -243,8 +246,7 @@ impl Attempt<'_> {
             }
             let other = beside.then(|| found.pop());
             if let Some(own) = found.first() {
-                record.place().born(own.create_revision);
-                return self.look_ahead().await;
+                return self.adopt(&own).await;
             }
             self.beside_nobody(other).await?;
             if !store.has_room(request, prefix, &asked, &found).await? {
@@ -262,8 +264,16 @@ impl Attempt<'_> {
             let what = "a key was written at another revision";
             return Err(garbled(&self.store.address, what));
         }
-        self.record.place().born(found.written);
+        self.record.is_there(found.written, found.written);
         self.take(asked, found).await
+    }
+
+    /// Takes the key that an earlier attempt wrote, on whichever lease that was.
+    async fn adopt(&self, own: &KeyValue) -> Result<Entered> {
+        let Some(session) = self.store.sessions.find(own.lease) else { return Ok(Entered::Gone) };
+        self.record.place().entry.session = session;
+        self.record.is_there(own.create_revision, own.mod_revision);
+        self.look_ahead().await
     }
 
     /// Makes a request to enter do nothing if another kind of client holds the lock; its key is

@@ -34,6 +34,8 @@ pub(super) struct Base {
 pub(super) struct KeyEntry {
     pub(super) session: Arc<Session>,
     pub(super) key: Vec<u8>,
+    /// The revision of the last known write of the key: a request that is late no longer finds it.
+    pub(super) written: i64,
     /// The slot in the key's name, unless the key is named after the ticket.
     pub(super) slot: Option<Slot>,
     /// Whether the note is written, and in the right key.
@@ -84,6 +86,7 @@ impl TicketRecord {
         let entry = KeyEntry {
             session,
             key,
+            written: 0,
             slot,
             noted: !leads,
             flights: 0,
@@ -117,6 +120,14 @@ impl TicketRecord {
         if place.create != 0 || place.is_settled() {
             place.permit = None;
         }
+    }
+
+    /// Records that its key is there, as it was created and last written.
+    pub(super) fn is_there(&self, create: i64, written: i64) {
+        self.with(|place| {
+            place.entry.written = written;
+            place.born(create);
+        });
     }
 
     /// Its key, and the key's create revision.
