@@ -2,7 +2,7 @@
 
 use holdline::Mutex;
 use holdline_testkit::etcd::start;
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, soon, until};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,4 +80,28 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     drop(guard);
     let again = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("there");
     again.unlock().await.expect("held");
+}
+
+/// Who enters between the look at the line and the removal of the victim is not fenced with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_fences_the_victim_and_nobody_else() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(&*servers.hosts()[0]).expect("a port is free");
+    let remover = holdline::open(&format!("etcd://{}", link.address())).await.expect("a good URL");
+    let (one, two) = (servers.client().await, servers.client().await);
+    // So that it has a lease.
+    let warm = Mutex::new(&two, "warm").lock().await.expect("it is there");
+    let victim = Mutex::new(&one, "x").lock().await.expect("it is there");
+    let id = remover.inspect("x").await.expect("it is there").holders[0].id;
+    let grants = servers.calls("LeaseGrant");
+    link.delay(Duration::from_millis(200));
+    let removal = tokio::spawn(async move { remover.force_unlock("x", id, "a test").await });
+    until("that it has looked", async || servers.calls("LeaseGrant") > grants).await;
+    let next = soon("the next", Mutex::new(&two, "x").lock()).await.expect("it is there");
+    let fence = soon("the removal", removal).await.expect("no panic").expect("it is there");
+    let fence = fence.expect("it held");
+    assert!(victim.token() < fence, "{fence} does not fence {}", victim.token());
+    assert!(fence <= next.token(), "{fence} fences the next, {}", next.token());
+    next.unlock().await.expect("held");
+    warm.unlock().await.expect("held");
 }

@@ -128,8 +128,8 @@ impl Shared {
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
         self.table.lose(id);
-        let next = survey.members.iter().find(|other| other.create > member.create);
-        Ok(Some(token(next.map_or(found.revision, |next| next.create))))
+        // Whoever is behind it was created later, whether the survey shows it or not.
+        Ok(Some(token(member.create + 1)))
     }
 
     /// Deletes a member's key, unless it has changed, and leaves a note in the same transaction if
