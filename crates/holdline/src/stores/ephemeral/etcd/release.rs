@@ -18,7 +18,7 @@ use crate::names::Name;
 use crate::store::{EVICTION_TIME, QueueSnapshot, Seq, TicketId};
 use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::engine::{self, Seen};
-use crate::stores::ephemeral::ticket::token;
+use crate::stores::ephemeral::ticket::{State, token};
 use futures_util::future::join_all;
 use holdline_etcd_client::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use holdline_etcd_client::{Lease, is_full};
@@ -69,7 +69,11 @@ impl Release<KeyEntry> for Shared {
     /// Deletes the key of a released ticket for good. Does nothing if no key was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        if !record.place().entry.sent {
+        let (lapsed, sent) = record.with(|place| (place.state == State::Lapsed, place.entry.sent));
+        if lapsed {
+            self.departures.close(&record.base.prefix);
+        }
+        if !sent {
             return Ok(false);
         }
         let turn = self.leaving.acquire().await;
