@@ -24,7 +24,8 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-use tokio::{runtime, sync::watch};
+use tokio::runtime;
+use tokio::sync::{Notify, watch};
 
 /// A client of one cluster, shared by the caller's threads, the renewer's and our own. Each runtime
 /// has its own connections, so that a blocked one does not delay the others.
@@ -38,6 +39,8 @@ pub struct Cluster {
     tls: Option<Tls>,
     /// The member in use, until it fails.
     chosen: AtomicUsize,
+    /// Notified when another member is chosen.
+    turned: Notify,
     connections: Mutex<HashMap<(runtime::Id, usize), Connecting>>,
     login: Option<(String, Secret)>,
     token: Mutex<Option<HeaderValue>>,
@@ -70,7 +73,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a host cannot be named in a request.
+    /// [`ErrorKind::Invalid`] if there is no host, or one that cannot be named in a request.
     pub fn new(servers: Servers, tls: Option<Tls>, name: impl Into<String>) -> Result<Self> {
         let (Servers { hosts, user, password, .. }, name) = (servers, name.into());
         let members = hosts.iter().map(|host| {
@@ -80,9 +83,13 @@ impl Cluster {
             })
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
+        if members.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, format!("{name} names no host")));
+        }
         Ok(Cluster {
             // Random, so that not all clients use the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
+            turned: Notify::new(),
             tls,
             name,
             hosts,
@@ -112,11 +119,26 @@ impl Cluster {
     /// Switches to the next member after a failure, unless another caller has done so already.
     pub(crate) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
-        let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.chosen.compare_exchange(member, next, done, failed).is_ok() {
+            self.turned.notify_waiters();
+        }
         let mut connections = self.connections();
         let left: Vec<_> = connections.extract_if(|(_, at), _| *at == member).collect();
         drop(connections);
         drop(left);
+    }
+
+    /// Waits until another member than this one is chosen.
+    pub(crate) async fn turned(&self, member: usize) {
+        loop {
+            let mut turned = pin!(self.turned.notified());
+            turned.as_mut().enable();
+            if self.chosen() != member {
+                return;
+            }
+            turned.await;
+        }
     }
 
     /// Whether this answer is from the latest known leadership term. An answer from an older term

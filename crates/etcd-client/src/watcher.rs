@@ -1,4 +1,5 @@
-//! Watches, all in one stream.
+//! Watches, all in one stream, with the member that calls use: each heartbeat of a lease is
+//! accompanied by a call, which soon finds out that this member has fallen silent.
 //!
 //! A watch resumes from the revision after the last one seen, so nothing is missed when the stream
 //! breaks and another member takes over. If the history has been compacted away, the callback is
@@ -7,7 +8,6 @@
 //! Processes that take turns wait behind the same keys again and again. So a watch on one key
 //! lingers briefly after its end: the next one for that key has missed nothing, and needs no read
 //! to be sure of that (decision 13).
-//! look is needed to be sure of that (decision 13).
 
 use crate::cluster::Cluster;
 use crate::connection::StreamWriter;
@@ -26,6 +26,8 @@ use tokio::sync::Notify;
 const OPEN: Duration = Duration::from_secs(2);
 /// The longest pause before a refused watch is requested again.
 const REFUSED: Duration = Duration::from_secs(30);
+/// The shortest time that a stream stays with its member although calls use another one.
+const STAY: Duration = Duration::from_millis(500);
 /// How long a stream without watches stays open without an answer.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a watch lingers after its end.
@@ -343,6 +345,10 @@ impl Watcher {
             state.ask(all);
             none
         };
+        let mut turned = pin!(async {
+            clock::pause(STAY).await;
+            self.cluster.turned(member).await;
+        });
         loop {
             let limit = if answered { self.ask_again() } else { OPEN };
             tokio::select! {
@@ -351,6 +357,7 @@ impl Watcher {
                     None => return Err(Status::unavailable("the watch stream ended")),
                 },
                 () = self.restart.notified() => return Ok(()),
+                () = &mut turned => return Ok(()),
                 () = clock::pause(limit) => {
                     if !answered {
                         return Err(late());

@@ -2,8 +2,9 @@
 
 use holdline::Mutex;
 use holdline_testkit::etcd::start;
-use holdline_testkit::{Link, soon, until};
-use std::time::Duration;
+use holdline_testkit::flaky_links::FlakyLinks;
+use holdline_testkit::{Link, Way, soon, until};
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_lease_is_loss_and_never_a_new_place() {
@@ -104,4 +105,35 @@ async fn an_eviction_fences_the_victim_and_nobody_else() {
     assert!(fence <= next.token(), "{fence} fences the next, {}", next.token());
     next.unlock().await.expect("held");
     warm.unlock().await.expect("held");
+}
+
+/// All watches share a stream, and its member may fall silent while leases are kept alive through
+/// another one. A holder hears of its removal by force all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_heard_of_although_the_first_member_has_fallen_silent() {
+    let Some(servers) = start(1) else { return };
+    let host = servers.hosts()[0].clone();
+    let flaky = FlakyLinks::to("etcd", &[host.clone(), host], "");
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let long = Mutex::new(&client, "long").lease(Duration::from_secs(600));
+    let long = long.try_lock().await.expect("it is there").expect("it is free");
+    until("the stream of watches", async || servers.calls("Watch") > 0).await;
+    let link = flaky.links.iter().find(|link| link.open() > 0).expect("it is connected");
+    // For less than a sign of life of that lease may take, but for longer than such a try.
+    link.stall(Way::Requests);
+    let short = Mutex::new(&client, "short").lease(Duration::from_secs(1));
+    let short = soon("the other way", short.try_lock()).await.expect("there").expect("free");
+    link.mend();
+    let lease = Duration::from_secs(10);
+    let lock = Mutex::new(&client, "x").lease(lease);
+    let guard = soon("the lock", lock.lock()).await.expect("the other way");
+    until("its watch", async || servers.messages("Watch") >= 3).await;
+    link.stall(Way::Both);
+    let removed = other.force_unlock("x", guard.ticket(), "a test").await;
+    removed.expect("it is there").expect("it held");
+    let began = Instant::now();
+    soon("the loss", guard.lost()).await;
+    assert!(began.elapsed() < lease * 3 / 4, "after {:?}", began.elapsed());
+    link.mend();
+    drop((short, long, guard));
 }

@@ -4,8 +4,7 @@
 //! before a writing transaction, etcd 3.4 copies all that it has not yet committed to disk, which
 //! is most of the transaction's cost. So a deletion must never arrive when the key is another
 //! ticket's. It does not, because the key's slot is free again only after every deletion of it was
-//! answered, and a forgotten ticket deletes only a key that was created for it.
-//! answered, once, and a ticket that has been forgotten deletes only what was created for it.
+//! answered, once, and a forgotten ticket deletes only a key that was created for it.
 
 use super::answer::Found;
 use super::beside;
