@@ -20,7 +20,6 @@
 
 use crate::cluster::{Answer, Cluster};
 use crate::error::{self, is_lease_gone, is_lease_there};
-use crate::grpc::Status;
 use crate::proto::{
     self, AliveAnswer, Grant, GrantAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer,
 };
@@ -289,9 +288,9 @@ impl Lease {
     ) -> End {
         let open = pin!(cluster.stream(proto::KEEP_ALIVE, member));
         let open = clock::timeout(limit, open);
-        let (out, mut answers) = match open.await {
+        let (out, mut answers, token) = match open.await {
             Some(Ok(stream)) => stream,
-            Some(Err(status)) => return broken(cluster, &status),
+            Some(Err(status)) => return End::Broken(status.to_string()),
             None => return End::Broken("it did not open in time".to_owned()),
         };
         let mut sent = clock::now();
@@ -305,7 +304,12 @@ impl Lease {
             let answer = match answer {
                 Some(Ok(Some(answer))) => answer,
                 Some(Ok(None)) => return End::Broken("it ended".to_owned()),
-                Some(Err(status)) => return broken(cluster, &status),
+                Some(Err(status)) => {
+                    if error::judge(&status) == error::Verdict::Login {
+                        cluster.forget(token.as_ref());
+                    }
+                    return End::Broken(status.to_string());
+                }
                 None => return End::Broken("no answer in time".to_owned()),
             };
             if !matches!(led, Some(Ok(()))) {
@@ -343,14 +347,6 @@ impl Lease {
         }
         Ok(())
     }
-}
-
-/// The end of a stream that failed with this status; logs in again next time if that is the reason.
-fn broken(cluster: &Cluster, status: &Status) -> End {
-    if error::judge(status) == error::Verdict::Login {
-        cluster.forget_token();
-    }
-    End::Broken(status.to_string())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! to be sure of that (decision 13).
 
 use crate::cluster::Cluster;
-use crate::connection::StreamWriter;
+use crate::connection::{StreamReader, StreamWriter};
 use crate::grpc::{Code, Status};
 use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use holdline_base::clock;
@@ -314,9 +314,7 @@ impl Watcher {
             this.state().out = None;
             let Err(status) = broke else { continue };
             tracing::debug!(%status, "the watch stream broke");
-            if status.code == Code::Unauthenticated {
-                this.cluster.forget_token();
-            } else {
+            if status.code != Code::Unauthenticated {
                 this.cluster.avoid(member);
             }
             let lasted = began.until(clock::now());
@@ -332,9 +330,9 @@ impl Watcher {
         let late = || Status::late("the watch stream did not open in time");
         let open = pin!(self.cluster.stream(proto::WATCH, member));
         let open = clock::timeout(OPEN, open);
-        let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
+        let (out, answers, token) = open.await.unwrap_or_else(|| Err(late()))?;
         // The server sends nothing until it has an answer.
-        let mut answered = {
+        let answered = {
             let mut state = self.state();
             state.out = Some(Arc::new(out));
             state.asked.clear();
@@ -345,6 +343,20 @@ impl Watcher {
             state.ask(all);
             none
         };
+        let over = self.attend(answers, answered, member).await;
+        if over.as_ref().is_err_and(|status| status.code == Code::Unauthenticated) {
+            self.cluster.forget(token.as_ref());
+        }
+        over
+    }
+
+    /// Handles the answers of a stream, of which the first must come soon unless nothing was asked.
+    async fn attend(
+        &self,
+        mut answers: StreamReader,
+        mut answered: bool,
+        member: usize,
+    ) -> Result<(), Status> {
         let mut turned = pin!(async {
             clock::pause(STAY).await;
             self.cluster.turned(member).await;
@@ -360,7 +372,7 @@ impl Watcher {
                 () = &mut turned => return Ok(()),
                 () = clock::pause(limit) => {
                     if !answered {
-                        return Err(late());
+                        return Err(Status::late("the watch stream did not answer in time"));
                     }
                     if self.state().entries.is_empty() {
                         return Ok(());
