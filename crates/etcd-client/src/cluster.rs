@@ -429,3 +429,14 @@ impl std::fmt::Debug for Cluster {
         f.write_str(&self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_has_a_host() {
+        let error = Cluster::new(Servers::default(), None, "etcd").expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+}

@@ -43,6 +43,30 @@ async fn a_lease_lost_while_idle_costs_the_next_nothing() {
     guard.unlock().await.expect("held");
 }
 
+/// A waiter that is admitted moves to the lock's own lease. If that was revoked meanwhile, it moves to
+/// a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_lost_while_its_lock_is_waited_for_is_replaced() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let long = |client, name| Mutex::new(client, name).lease(Duration::from_secs(600));
+    // A try has no lease to wait on.
+    let warm = long(&client, "warm").try_lock().await.expect("it is there").expect("it is free");
+    let leases = servers.leases();
+    assert_eq!(leases.len(), 1);
+    warm.unlock().await.expect("held");
+    let held = Mutex::new(&other, "x").lock().await.expect("it is there");
+    let lock = long(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waits = async || other.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1);
+    until("a waiter", waits).await;
+    servers.say(&["lease", "revoke", &leases[0]]);
+    held.unlock().await.expect("held");
+    let guard = soon("the lock", waiter).await.expect("no panic").expect("on a new lease");
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_key_is_noticed_at_once() {
     let Some(servers) = start(1) else { return };

@@ -179,5 +179,8 @@ mod tests {
             let error = read(parts).expect_err(word);
             assert!(error.to_string().contains(word) && error.retryable(), "{error}");
         }
+        // An empty message, say, which is an answer without anything.
+        let error = revision(&address(), None).expect_err("no header");
+        assert!(error.retryable(), "{error}");
     }
 }

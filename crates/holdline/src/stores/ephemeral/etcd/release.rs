@@ -80,9 +80,9 @@ impl Release<KeyEntry> for Shared {
             let entry = &mut place.entry;
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
-            if entry.flights > 0 {
+            if !entry.flights.is_empty() {
                 // Written by a second attempt, and the first has no answer yet.
-                entry.doubts.push(entry.session.lease.id());
+                entry.doubts.extend(&entry.flights);
                 place.doubtful = true;
             }
             own

@@ -40,8 +40,8 @@ pub(super) struct KeyEntry {
     pub(super) slot: Option<Slot>,
     /// Whether the note is written, and in the right key.
     pub(super) noted: bool,
-    /// The number of writes that may still be answered.
-    pub(super) flights: u32,
+    /// The leases that writes name which may still be answered, once for each such write.
+    pub(super) flights: Vec<i64>,
     /// Whether a request to write the key was sent.
     pub(super) sent: bool,
     /// The number of deletions without an answer, or answered only at a second attempt. Unless it
@@ -63,7 +63,7 @@ impl Entry for KeyEntry {
 
     fn forgotten(place: &mut Place) {
         if let Some(slot) = place.entry.slot.take()
-            && (place.doubtful || place.entry.removals > 0)
+            && (!place.is_settled() || place.entry.removals > 0)
         {
             slot.retire();
         }
@@ -89,7 +89,7 @@ impl TicketRecord {
             written: 0,
             slot,
             noted: !leads,
-            flights: 0,
+            flights: Vec::new(),
             sent: false,
             removals: 0,
             doubts: Vec::new(),
@@ -107,7 +107,7 @@ impl TicketRecord {
         loop {
             let mut landed = std::pin::pin!(self.base.landed.notified());
             landed.as_mut().enable();
-            if self.with(|place| place.entry.flights == 0 || place.create != 0) {
+            if self.with(|place| place.entry.flights.is_empty() || place.create != 0) {
                 return;
             }
             landed.await;
@@ -162,7 +162,7 @@ enum Heard {
 impl Place {
     /// Whether no request is left that may yet write the key.
     pub(super) fn is_settled(&self) -> bool {
-        self.entry.flights == 0 && !self.doubtful
+        self.entry.flights.is_empty() && !self.doubtful
     }
 
     /// Applies news, if they are later than the view.
