@@ -20,9 +20,7 @@
 
 use crate::cluster::{Answer, Cluster};
 use crate::error::{self, is_lease_gone, is_lease_there};
-use crate::proto::{
-    self, AliveAnswer, Grant, GrantAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer,
-};
+use crate::proto::{self, Grant, LeaseAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer};
 use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::Liveness;
@@ -101,8 +99,8 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
     // An election may come before the answer: only the earlier term is certain.
     let term = cluster.term();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
-    match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
-        Ok(Answer { body: GrantAnswer { header, ttl }, .. }) => {
+    match cluster.call::<_, LeaseAnswer>(proto::GRANT, &grant, limit).await {
+        Ok(Answer { body: LeaseAnswer { header, ttl }, .. }) => {
             let term = if term == 0 { header.unwrap_or_default().raft_term } else { term };
             Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), term })
         }
@@ -298,7 +296,7 @@ impl Lease {
         loop {
             let majority = pin!(self.ask_majority(cluster, limit));
             let (answer, led) = tokio::join!(
-                clock::timeout(limit, answers.message::<AliveAnswer>()),
+                clock::timeout(limit, answers.message::<LeaseAnswer>()),
                 clock::timeout(2 * limit, majority),
             );
             let answer = match answer {

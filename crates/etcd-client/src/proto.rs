@@ -40,6 +40,10 @@ pub const NO_PUT: i32 = 0;
 /// The header of every answer.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Header {
+    #[prost(uint64, tag = "1")]
+    pub cluster_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
     #[prost(int64, tag = "3")]
     pub revision: i64,
     #[prost(uint64, tag = "4")]
@@ -60,6 +64,7 @@ macro_rules! headed {
         })+
     };
 }
+pub(crate) use headed;
 
 headed!(
     RangeAnswer,
@@ -67,10 +72,8 @@ headed!(
     DeleteAnswer,
     TxnAnswer,
     WatchAnswer,
-    GrantAnswer,
+    LeaseAnswer,
     RevokeAnswer,
-    AliveAnswer,
-    LiveAnswer,
     AuthAnswer
 );
 
@@ -311,8 +314,9 @@ pub struct Grant {
     pub id: i64,
 }
 
+/// The answer to a grant, a heartbeat or a query.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct GrantAnswer {
+pub struct LeaseAnswer {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
     #[prost(int64, tag = "3")]
@@ -330,22 +334,6 @@ pub struct LeaseId {
 pub struct RevokeAnswer {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct AliveAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct LiveAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
 }
 
 /// Must never derive `Debug`: one field is a password.

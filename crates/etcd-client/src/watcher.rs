@@ -487,7 +487,7 @@ mod tests {
     use holdline_base::servers::Servers;
 
     fn answer(watch_id: i64, events: Vec<Event>, at: i64) -> WatchAnswer {
-        let header = Some(Header { revision: at, raft_term: 1 });
+        let header = Some(Header { revision: at, ..<_>::default() });
         WatchAnswer { header, watch_id, created: events.is_empty(), events, ..<_>::default() }
     }
 

@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn answer(succeeded: bool, parts: Vec<Done>) -> Answer<TxnAnswer> {
-        let header = Some(proto::Header { revision: 9, raft_term: 1 });
+        let header = Some(Header { revision: 9, ..<_>::default() });
         let responses = parts.into_iter().map(|done| proto::ResponseOp { done: Some(done) });
         let body = TxnAnswer { header, succeeded, responses: responses.collect() };
         Answer { body, repeated: false }

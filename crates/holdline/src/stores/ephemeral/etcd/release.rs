@@ -19,7 +19,7 @@ use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::engine::{self, Seen};
 use crate::stores::ephemeral::ticket::{State, token};
 use futures_util::future::join_all;
-use holdline_etcd_client::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use holdline_etcd_client::proto::{self, KeyValue, LeaseAnswer, LeaseId, Op, RangeAnswer, Txn};
 use holdline_etcd_client::{Lease, is_full};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl Shared {
     async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
         let id = LeaseId { id: lease };
         let answer =
-            self.cluster.call::<_, LiveAnswer>(proto::TIME_TO_LIVE, &id, LIMIT).await.ok()?;
+            self.cluster.call::<_, LeaseAnswer>(proto::TIME_TO_LIVE, &id, LIMIT).await.ok()?;
         let left = u64::try_from(answer.body.ttl).unwrap_or(0);
         Some((lease, Duration::from_secs(left)))
     }
