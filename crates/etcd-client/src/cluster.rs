@@ -52,11 +52,11 @@ pub struct Cluster {
     term: AtomicU64,
 }
 
-/// A connection or a token, there or in progress, shared by all callers that wait for it. It goes on
-/// when a caller's time is up.
+/// A connection or a token, there or in progress, shared by all callers that wait for it. Its task
+/// continues when a caller's time is up.
 type Coming<T> = watch::Receiver<Option<std::result::Result<T, Status>>>;
 
-/// What a runtime's task is bringing.
+/// Waits for a connection or a token.
 async fn arrival<T: Clone>(mut coming: Coming<T>) -> std::result::Result<T, Status> {
     let done = coming.wait_for(Option::is_some).await;
     let gone = || Status::unsent("the runtime that was connecting is gone");

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
-    /// Pings are sent while there are streams, whoever else has the connection.
+    /// Pings are sent while there are streams, even if nothing else uses the connection.
     #[tokio::test]
     async fn a_stream_is_counted_even_if_nothing_else_has_the_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");

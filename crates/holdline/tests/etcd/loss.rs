@@ -43,8 +43,8 @@ async fn a_lease_lost_while_idle_costs_the_next_nothing() {
     guard.unlock().await.expect("held");
 }
 
-/// A waiter that is admitted moves to the lock's own lease. If that was revoked meanwhile, it moves to
-/// a new one.
+/// A waiter that is admitted moves to the lock's own lease. If that was revoked meanwhile, it moves
+/// to a new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_lost_while_its_lock_is_waited_for_is_replaced() {
     let Some(servers) = start(1) else { return };
@@ -107,7 +107,7 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     again.unlock().await.expect("held");
 }
 
-/// Who enters between the look at the line and the removal of the victim is not fenced with it.
+/// A client that enters between the look at the line and the removal of the victim is not fenced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_eviction_fences_the_victim_and_nobody_else() {
     let Some(servers) = start(1) else { return };

@@ -151,7 +151,7 @@ async fn all_calls_share_a_login() {
     let lock = |number| Mutex::new(&client, format!("x{number}"));
     soon("the lock", lock(0).lock()).await.expect("allowed").unlock().await.expect("held");
     for round in 0..3 {
-        // Whoever had a token has none now.
+        // This invalidates all tokens.
         let mut ctl = servers.ctl();
         ctl.args(["--user", "root:secret", "user", "passwd", "--interactive=false", "root"]);
         let mut ctl = ctl.stdin(Stdio::piped()).spawn().expect("etcdctl runs");

@@ -212,8 +212,8 @@ impl<E: Entry> Place<E> {
         }
     }
 
-    /// As [`TicketRecord::lapse`]. Returns whether a holder must be notified. A ticket that is being
-    /// released lapses too: its owner may have stopped polling that.
+    /// As [`TicketRecord::lapse`]. Returns whether a holder must be notified. A ticket that is
+    /// being released lapses too: its owner may no longer poll that.
     pub(super) fn lapse(&mut self, now: Time) -> Option<bool> {
         let grace = if self.create == 0 { GRACE } else { Duration::ZERO };
         if self.state == State::Lapsed || now < self.due.after(grace) {

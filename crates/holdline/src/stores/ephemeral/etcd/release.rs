@@ -131,7 +131,7 @@ impl Shared {
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
         self.table.lose(id);
-        // Whoever is behind it was created later, whether the survey shows it or not.
+        // The places behind it were created later, those too that the survey does not show.
         Ok(Some(token(member.create + 1)))
     }
 

@@ -110,8 +110,8 @@ impl Renew<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// Writes the key of an existing place again, on this lease, and returns the revision. `None` if
-    /// the place no longer exists.
+    /// Writes the key of an existing place again, on this lease, and returns the revision. `None`
+    /// if the place no longer exists.
     ///
     /// Applies only to the key as it was last written, so that a request that is late undoes
     /// nothing.
