@@ -24,7 +24,8 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-use tokio::{runtime, sync::watch};
+use tokio::runtime;
+use tokio::sync::{Notify, watch};
 
 /// A client of one cluster, shared by the caller's threads, the renewer's and our own. Each runtime
 /// has its own connections, so that a blocked one does not delay the others.
@@ -38,17 +39,29 @@ pub struct Cluster {
     tls: Option<Tls>,
     /// The member in use, until it fails.
     chosen: AtomicUsize,
-    connections: Mutex<HashMap<(runtime::Id, usize), Connecting>>,
+    /// Notified when another member is chosen.
+    turned: Notify,
+    connections: Mutex<HashMap<(runtime::Id, usize), Coming<MemberConnection>>>,
     login: Option<(String, Secret)>,
-    token: Mutex<Option<HeaderValue>>,
+    token: Arc<Mutex<Option<HeaderValue>>>,
+    /// The last login on each connection, perhaps still in progress.
+    logins: Mutex<HashMap<(runtime::Id, usize), Coming<HeaderValue>>>,
     /// Whether any member has answered.
     reached: AtomicBool,
     /// The latest leadership term that any member has reported.
     term: AtomicU64,
 }
 
-/// A connection, made or in progress, shared by all callers that wait for it.
-type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, Status>>>;
+/// A connection or a token, there or in progress, shared by all callers that wait for it. Its task
+/// continues when a caller's time is up.
+type Coming<T> = watch::Receiver<Option<std::result::Result<T, Status>>>;
+
+/// Waits for a connection or a token.
+async fn arrival<T: Clone>(mut coming: Coming<T>) -> std::result::Result<T, Status> {
+    let done = coming.wait_for(Option::is_some).await;
+    let gone = || Status::unsent("the runtime that was connecting is gone");
+    done.map_err(|_| gone())?.clone().ok_or_else(gone)?
+}
 
 /// An answer to a call.
 #[derive(Debug)]
@@ -61,6 +74,8 @@ pub struct Answer<R> {
 
 /// How many rounds over all members are tried before the caller gets an error.
 const ROUNDS: usize = 3;
+/// The time limit of a login, which a server does slowly on purpose.
+const LOGIN: Duration = Duration::from_secs(5);
 /// The number of connections (some for runtimes that may be gone) at which all are dropped.
 const KEPT: usize = 64;
 
@@ -70,7 +85,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a host cannot be named in a request.
+    /// [`ErrorKind::Invalid`] if there is no host, or one that cannot be named in a request.
     pub fn new(servers: Servers, tls: Option<Tls>, name: impl Into<String>) -> Result<Self> {
         let (Servers { hosts, user, password, .. }, name) = (servers, name.into());
         let members = hosts.iter().map(|host| {
@@ -80,22 +95,29 @@ impl Cluster {
             })
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
+        if members.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, format!("{name} names no host")));
+        }
         Ok(Cluster {
             // Random, so that not all clients use the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
+            turned: Notify::new(),
             tls,
             name,
             hosts,
             members,
             connections: Mutex::default(),
             login: user.zip(password),
-            token: Mutex::default(),
+            token: Arc::default(),
+            logins: Mutex::default(),
             reached: AtomicBool::new(false),
             term: AtomicU64::new(0),
         })
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Connecting>> {
+    fn connections(
+        &self,
+    ) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Coming<MemberConnection>>> {
         self.connections.lock()
     }
 
@@ -112,11 +134,26 @@ impl Cluster {
     /// Switches to the next member after a failure, unless another caller has done so already.
     pub(crate) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
-        let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.chosen.compare_exchange(member, next, done, failed).is_ok() {
+            self.turned.notify_waiters();
+        }
         let mut connections = self.connections();
         let left: Vec<_> = connections.extract_if(|(_, at), _| *at == member).collect();
         drop(connections);
         drop(left);
+    }
+
+    /// Waits until another member than this one is chosen.
+    pub(crate) async fn turned(&self, member: usize) {
+        loop {
+            let mut turned = pin!(self.turned.notified());
+            turned.as_mut().enable();
+            if self.chosen() != member {
+                return;
+            }
+            turned.await;
+        }
     }
 
     /// Whether this answer is from the latest known leadership term. An answer from an older term
@@ -215,8 +252,7 @@ impl Cluster {
             };
             match error::judge(&status) {
                 Verdict::Login if logins < 2 && self.login.is_some() => {
-                    logins += 1;
-                    self.forget_token();
+                    logins += 1; // the token is forgotten
                     continue;
                 }
                 Verdict::Elsewhere => self.avoid(member),
@@ -250,35 +286,38 @@ impl Cluster {
         R: Message + Default,
     {
         let connection = self.connection(member).await?;
-        let request = self.request(path, &connection, member).await?;
-        connection.unary(request, body, pending.cloned()).await
+        let (request, token) = self.request(path, &connection, member).await?;
+        let answer = connection.unary(request, body, pending.cloned()).await;
+        let refused = |status: &Status| error::judge(status) == Verdict::Login;
+        if answer.as_ref().is_err_and(refused) {
+            self.forget(token.as_ref());
+        }
+        answer
     }
 
-    /// Opens a stream of messages in both directions with one member.
+    /// Opens a stream of messages in both directions with one member. Also returns its token, for
+    /// [`forget`](Self::forget).
     pub(crate) async fn stream(
         &self,
         path: &'static str,
         member: usize,
-    ) -> std::result::Result<(StreamWriter, StreamReader), Status> {
+    ) -> std::result::Result<(StreamWriter, StreamReader, Option<HeaderValue>), Status> {
         let connection = self.connection(member).await?;
-        let request = self.request(path, &connection, member).await?;
-        connection.stream(request).await
+        let (request, token) = self.request(path, &connection, member).await?;
+        let (writer, reader) = connection.stream(request).await?;
+        Ok((writer, reader, token))
     }
 
     /// The connection to a member, for this runtime.
     async fn connection(&self, member: usize) -> std::result::Result<MemberConnection, Status> {
-        let mut connecting = self.connecting(member);
+        let connecting = self.connecting(member);
         if let Some(done) = &*connecting.borrow() {
             return done.clone();
         }
-        let done = connecting.wait_for(Option::is_some).await;
-        let gone = || Status::unsent("the runtime that was connecting is gone");
-        done.map_err(|_| gone())?.clone().ok_or_else(gone)?
+        arrival(connecting).await
     }
 
-    /// The connection to a member, perhaps still in progress. Connecting continues when the
-    /// caller's time is up.
-    fn connecting(&self, member: usize) -> Connecting {
+    fn connecting(&self, member: usize) -> Coming<MemberConnection> {
         let key = (runtime::Handle::current().id(), member);
         let mut connections = self.connections();
         if let Some(connecting) = connections.get(&key) {
@@ -297,24 +336,23 @@ impl Cluster {
         told
     }
 
-    /// A request with its headers.
+    /// A request with its headers, and the token among them.
     async fn request(
         &self,
         path: &'static str,
         connection: &MemberConnection,
         member: usize,
-    ) -> std::result::Result<Request<()>, Status> {
+    ) -> std::result::Result<(Request<()>, Option<HeaderValue>), Status> {
         let mut request = self.bare(path, member);
         // A member without a leader should say so, and not keep us waiting.
         request.headers_mut().insert("hasleader", HeaderValue::from_static("true"));
-        if let Some(login) = &self.login {
-            let token = match self.token() {
-                Some(token) => token,
-                None => self.log_in(login, connection, member).await?,
-            };
-            request.headers_mut().insert("token", token);
-        }
-        Ok(request)
+        let Some(login) = &self.login else { return Ok((request, None)) };
+        let token = match self.token() {
+            Some(token) => token,
+            None => arrival(self.logging_in(login, connection, member)).await?,
+        };
+        request.headers_mut().insert("token", token.clone());
+        Ok((request, Some(token)))
     }
 
     fn bare(&self, path: &'static str, member: usize) -> Request<()> {
@@ -325,34 +363,80 @@ impl Cluster {
         connection::request(Uri::from_parts(parts).expect("all three parts are there"))
     }
 
-    async fn log_in(
+    /// The login on this connection that is in progress, or a new one: calls must not log in one by
+    /// one.
+    fn logging_in(
         &self,
         (name, Secret(password)): &(String, Secret),
         connection: &MemberConnection,
         member: usize,
-    ) -> std::result::Result<HeaderValue, Status> {
+    ) -> Coming<HeaderValue> {
+        let key = (runtime::Handle::current().id(), member);
+        let mut logins = self.logins.lock();
+        if let Some(token) = self.token() {
+            return watch::channel(Some(Ok(token))).1; // it has come since the caller looked
+        }
+        if let Some(login) = logins.get(&key).filter(|login| login.borrow().is_none()) {
+            return login.clone();
+        }
+        if logins.len() >= KEPT {
+            logins.clear();
+        }
         let auth = proto::Auth { name: name.clone(), password: password.clone() };
         let request = self.bare(proto::AUTHENTICATE, member);
-        let answer: proto::AuthAnswer = connection.unary(request, grpc::frame(&auth), None).await?;
-        let mut token = HeaderValue::try_from(answer.token)
-            .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
-        token.set_sensitive(true);
-        *self.token.lock() = Some(token.clone());
-        Ok(token)
+        let (connection, place) = (connection.clone(), Arc::clone(&self.token));
+        let (tell, told) = watch::channel(None);
+        tokio::spawn(async move {
+            let login = pin!(log_in(&connection, request, &auth));
+            let late = || Status::late("it did not answer a login in time");
+            let token = clock::timeout(LOGIN, login).await.unwrap_or_else(|| Err(late()));
+            if let Ok(token) = &token {
+                *place.lock() = Some(token.clone());
+            }
+            let _ = tell.send(Some(token));
+        });
+        logins.insert(key, told.clone());
+        told
     }
 
     fn token(&self) -> Option<HeaderValue> {
         self.token.lock().clone()
     }
 
-    /// Makes the next request log in again.
-    pub(crate) fn forget_token(&self) {
-        *self.token.lock() = None;
+    /// Makes the next request log in again, unless there is another token than this refused one.
+    pub(crate) fn forget(&self, refused: Option<&HeaderValue>) {
+        let mut token = self.token.lock();
+        if token.as_ref() == refused {
+            *token = None;
+        }
     }
+}
+
+async fn log_in(
+    connection: &MemberConnection,
+    request: Request<()>,
+    auth: &proto::Auth,
+) -> std::result::Result<HeaderValue, Status> {
+    let answer: proto::AuthAnswer = connection.unary(request, grpc::frame(auth), None).await?;
+    let mut token = HeaderValue::try_from(answer.token)
+        .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
+    token.set_sensitive(true);
+    Ok(token)
 }
 
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_has_a_host() {
+        let error = Cluster::new(Servers::default(), None, "etcd").expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

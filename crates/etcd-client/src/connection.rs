@@ -57,8 +57,6 @@ type Conn = h2::client::Connection<Greeted, Bytes>;
 pub(crate) struct MemberConnection {
     requests: SendRequest<Bytes>,
     shared: Arc<SharedConnection>,
-    /// Also held by every open stream.
-    streams: Arc<()>,
     /// The runtime of the connection's task.
     runtime: Handle,
     wrong: Wrong,
@@ -71,6 +69,8 @@ struct SharedConnection {
     waker_gate: Arc<MutableWaker>,
     /// The waker that the connection has: `waker_gate`.
     waker: Waker,
+    /// Also held by every open stream.
+    streams: Arc<()>,
 }
 
 /// A waker that passes wake-ups on to the task, unless the caller that caused them does the work
@@ -116,6 +116,10 @@ impl SharedConnection {
         said
     }
 
+    fn has_streams(&self) -> bool {
+        Arc::strong_count(&self.streams) > 1
+    }
+
     fn poll(&self, conn: &mut Conn) -> Poll<Result<(), h2::Error>> {
         Pin::new(conn).poll(&mut Context::from_waker(&self.waker))
     }
@@ -150,10 +154,10 @@ impl MemberConnection {
         let ping = conn.ping_pong();
         let waker_gate = Arc::<MutableWaker>::default();
         let waker = Waker::from(Arc::clone(&waker_gate));
-        let shared = Arc::new(SharedConnection { conn: Mutex::new(Some(conn)), waker_gate, waker });
-        let streams = Arc::new(());
-        tokio::spawn(look_after(Closing(Arc::clone(&shared)), ping, Arc::clone(&streams)));
-        Ok(MemberConnection { requests, shared, streams, runtime: Handle::current(), wrong })
+        let (conn, streams) = (Mutex::new(Some(conn)), Arc::new(()));
+        let shared = Arc::new(SharedConnection { conn, waker_gate, waker, streams });
+        tokio::spawn(look_after(Closing(Arc::clone(&shared)), ping));
+        Ok(MemberConnection { requests, shared, runtime: Handle::current(), wrong })
     }
 
     /// Sends one request and awaits its answer. A pending write learns its outcome even if the
@@ -205,10 +209,8 @@ impl MemberConnection {
         let opened = self.shared.say(|| requests.send_request(request, false));
         let (answer, stream) = opened?;
         let writer = StreamWriter { stream: Mutex::new(stream), shared: Arc::clone(&self.shared) };
-        Ok((
-            writer,
-            StreamReader { answer: Answer::Awaited(answer), _open: Arc::clone(&self.streams) },
-        ))
+        let open = Arc::clone(&self.shared.streams);
+        Ok((writer, StreamReader { answer: Answer::Awaited(answer), _open: open }))
     }
 
     async fn ready(&self) -> Result<SendRequest<Bytes>, Status> {
@@ -335,7 +337,7 @@ async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dy
 }
 
 /// Reads, and writes what could not be written at once, until the connection is closed.
-async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) {
+async fn look_after(closing: Closing, ping: Option<PingPong>) {
     let shared = &closing.0;
     let over = poll_fn(|cx| {
         shared.waker_gate.task.register(cx.waker());
@@ -349,22 +351,53 @@ async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) 
         over = over => if let Err(error) = over {
             tracing::debug!(%error, "a connection broke");
         },
-        () = keepalive(ping, streams) => tracing::debug!("a connection has gone silent"),
+        () = keepalive(ping, shared) => tracing::debug!("a connection has gone silent"),
     }
 }
 
 /// Returns when the server no longer answers.
-async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
+async fn keepalive(ping: Option<PingPong>, shared: &SharedConnection) {
     let Some(mut ping) = ping else { return std::future::pending().await };
     loop {
         clock::pause(KEEPALIVE).await;
         // Calls have their own limits, and etcd refuses pings from clients without open streams.
-        if Arc::strong_count(&streams) <= 2 {
+        if !shared.has_streams() {
             continue;
         }
         let pong = ping.ping(h2::Ping::opaque());
         if clock::timeout(SILENCE, pong).await.is_none_or(|pong| pong.is_err()) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// Pings are sent while there are streams, even if nothing else uses the connection.
+    #[tokio::test]
+    async fn a_stream_is_counted_even_if_nothing_else_has_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let host = listener.local_addr().expect("it has one").to_string();
+        let serving = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.expect("it connects");
+            let mut server = h2::server::handshake(socket).await.expect("HTTP/2");
+            let mut open = Vec::new();
+            while let Some(Ok(request)) = server.accept().await {
+                open.push(request);
+            }
+        });
+        let connection = MemberConnection::connect(&host, None).await.expect("it listens");
+        let (more, shared) = (connection.clone(), Arc::clone(&connection.shared));
+        assert!(!shared.has_streams());
+        let uri = format!("http://{host}/x").parse().expect("good");
+        let stream = connection.stream(request(uri)).await.expect("it is open");
+        drop((connection, more));
+        assert!(shared.has_streams(), "it is all that is left");
+        drop(stream);
+        assert!(!shared.has_streams());
+        serving.abort();
     }
 }

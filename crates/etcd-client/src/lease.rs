@@ -20,10 +20,7 @@
 
 use crate::cluster::{Answer, Cluster};
 use crate::error::{self, is_lease_gone, is_lease_there};
-use crate::grpc::Status;
-use crate::proto::{
-    self, AliveAnswer, Grant, GrantAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer,
-};
+use crate::proto::{self, Grant, LeaseAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer};
 use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::Liveness;
@@ -102,8 +99,8 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
     // An election may come before the answer: only the earlier term is certain.
     let term = cluster.term();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
-    match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
-        Ok(Answer { body: GrantAnswer { header, ttl }, .. }) => {
+    match cluster.call::<_, LeaseAnswer>(proto::GRANT, &grant, limit).await {
+        Ok(Answer { body: LeaseAnswer { header, ttl }, .. }) => {
             let term = if term == 0 { header.unwrap_or_default().raft_term } else { term };
             Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), term })
         }
@@ -289,9 +286,9 @@ impl Lease {
     ) -> End {
         let open = pin!(cluster.stream(proto::KEEP_ALIVE, member));
         let open = clock::timeout(limit, open);
-        let (out, mut answers) = match open.await {
+        let (out, mut answers, token) = match open.await {
             Some(Ok(stream)) => stream,
-            Some(Err(status)) => return broken(cluster, &status),
+            Some(Err(status)) => return End::Broken(status.to_string()),
             None => return End::Broken("it did not open in time".to_owned()),
         };
         let mut sent = clock::now();
@@ -299,13 +296,18 @@ impl Lease {
         loop {
             let majority = pin!(self.ask_majority(cluster, limit));
             let (answer, led) = tokio::join!(
-                clock::timeout(limit, answers.message::<AliveAnswer>()),
+                clock::timeout(limit, answers.message::<LeaseAnswer>()),
                 clock::timeout(2 * limit, majority),
             );
             let answer = match answer {
                 Some(Ok(Some(answer))) => answer,
                 Some(Ok(None)) => return End::Broken("it ended".to_owned()),
-                Some(Err(status)) => return broken(cluster, &status),
+                Some(Err(status)) => {
+                    if error::judge(&status) == error::Verdict::Login {
+                        cluster.forget(token.as_ref());
+                    }
+                    return End::Broken(status.to_string());
+                }
                 None => return End::Broken("no answer in time".to_owned()),
             };
             if !matches!(led, Some(Ok(()))) {
@@ -343,14 +345,6 @@ impl Lease {
         }
         Ok(())
     }
-}
-
-/// The end of a stream that failed with this status; logs in again next time if that is the reason.
-fn broken(cluster: &Cluster, status: &Status) -> End {
-    if error::judge(status) == error::Verdict::Login {
-        cluster.forget_token();
-    }
-    End::Broken(status.to_string())
 }
 
 #[cfg(test)]

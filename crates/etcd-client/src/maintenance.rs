@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "etcd's `rpc.proto` says what they mean")]
 
-use crate::proto::{Headed, Header};
+use crate::proto::{Headed, Header, headed};
 use prost::Message;
 
 pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
@@ -13,21 +13,10 @@ pub const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Nothing {}
 
-/// The origin in an answer's header.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Origin {
-    #[prost(uint64, tag = "1")]
-    pub cluster: u64,
-    #[prost(uint64, tag = "2")]
-    pub member: u64,
-    #[prost(uint64, tag = "4")]
-    pub term: u64,
-}
-
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     #[prost(message, optional, tag = "1")]
-    pub from: Option<Origin>,
+    pub header: Option<Header>,
     #[prost(string, tag = "2")]
     pub version: String,
     #[prost(int64, tag = "3")]
@@ -48,7 +37,7 @@ pub struct Status {
 #[derive(Clone, PartialEq, Message)]
 pub struct Alarms {
     #[prost(message, optional, tag = "1")]
-    pub from: Option<Origin>,
+    pub header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub alarms: Vec<Alarm>,
 }
@@ -64,7 +53,7 @@ pub struct Alarm {
 #[derive(Clone, PartialEq, Message)]
 pub struct Members {
     #[prost(message, optional, tag = "1")]
-    pub from: Option<Origin>,
+    pub header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub members: Vec<Member>,
 }
@@ -77,17 +66,6 @@ pub struct Member {
     pub name: String,
     #[prost(bool, tag = "5")]
     pub learner: bool,
-}
-
-macro_rules! headed {
-    ($($answer:ty),+) => {
-        $(impl Headed for $answer {
-            fn header(&self) -> Header {
-                let term = self.from.unwrap_or_default().term;
-                Header { revision: 0, raft_term: term }
-            }
-        })+
-    };
 }
 
 headed!(Status, Alarms, Members);

@@ -40,6 +40,10 @@ pub const NO_PUT: i32 = 0;
 /// The header of every answer.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Header {
+    #[prost(uint64, tag = "1")]
+    pub cluster_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
     #[prost(int64, tag = "3")]
     pub revision: i64,
     #[prost(uint64, tag = "4")]
@@ -60,6 +64,7 @@ macro_rules! headed {
         })+
     };
 }
+pub(crate) use headed;
 
 headed!(
     RangeAnswer,
@@ -67,10 +72,8 @@ headed!(
     DeleteAnswer,
     TxnAnswer,
     WatchAnswer,
-    GrantAnswer,
+    LeaseAnswer,
     RevokeAnswer,
-    AliveAnswer,
-    LiveAnswer,
     AuthAnswer
 );
 
@@ -176,7 +179,7 @@ pub enum Against {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
     pub op: Option<Op>,
 }
 
@@ -188,6 +191,8 @@ pub enum Op {
     Put(Put),
     #[prost(message, tag = "3")]
     Delete(Delete),
+    #[prost(message, tag = "4")]
+    Txn(Txn),
 }
 
 impl From<Op> for RequestOp {
@@ -198,7 +203,7 @@ impl From<Op> for RequestOp {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
-    #[prost(oneof = "Done", tags = "1, 2, 3")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4")]
     pub done: Option<Done>,
 }
 
@@ -210,6 +215,8 @@ pub enum Done {
     Put(PutAnswer),
     #[prost(message, tag = "3")]
     Delete(DeleteAnswer),
+    #[prost(message, tag = "4")]
+    Txn(TxnAnswer),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -307,8 +314,9 @@ pub struct Grant {
     pub id: i64,
 }
 
+/// The answer to a grant, a heartbeat or a query.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct GrantAnswer {
+pub struct LeaseAnswer {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
     #[prost(int64, tag = "3")]
@@ -326,22 +334,6 @@ pub struct LeaseId {
 pub struct RevokeAnswer {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct AliveAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct LiveAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<Header>,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
 }
 
 /// Must never derive `Debug`: one field is a password.

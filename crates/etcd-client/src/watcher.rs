@@ -1,4 +1,5 @@
-//! Watches, all in one stream.
+//! Watches, all in one stream, with the member that calls use: each heartbeat of a lease is
+//! accompanied by a call, which soon finds out that this member has fallen silent.
 //!
 //! A watch resumes from the revision after the last one seen, so nothing is missed when the stream
 //! breaks and another member takes over. If the history has been compacted away, the callback is
@@ -7,10 +8,9 @@
 //! Processes that take turns wait behind the same keys again and again. So a watch on one key
 //! lingers briefly after its end: the next one for that key has missed nothing, and needs no read
 //! to be sure of that (decision 13).
-//! look is needed to be sure of that (decision 13).
 
 use crate::cluster::Cluster;
-use crate::connection::StreamWriter;
+use crate::connection::{StreamReader, StreamWriter};
 use crate::grpc::{Code, Status};
 use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use holdline_base::clock;
@@ -26,6 +26,8 @@ use tokio::sync::Notify;
 const OPEN: Duration = Duration::from_secs(2);
 /// The longest pause before a refused watch is requested again.
 const REFUSED: Duration = Duration::from_secs(30);
+/// The shortest time that a stream stays with its member although calls use another one.
+const STAY: Duration = Duration::from_millis(500);
 /// How long a stream without watches stays open without an answer.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long a watch lingers after its end.
@@ -312,9 +314,7 @@ impl Watcher {
             this.state().out = None;
             let Err(status) = broke else { continue };
             tracing::debug!(%status, "the watch stream broke");
-            if status.code == Code::Unauthenticated {
-                this.cluster.forget_token();
-            } else {
+            if status.code != Code::Unauthenticated {
                 this.cluster.avoid(member);
             }
             let lasted = began.until(clock::now());
@@ -330,9 +330,9 @@ impl Watcher {
         let late = || Status::late("the watch stream did not open in time");
         let open = pin!(self.cluster.stream(proto::WATCH, member));
         let open = clock::timeout(OPEN, open);
-        let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
+        let (out, answers, token) = open.await.unwrap_or_else(|| Err(late()))?;
         // The server sends nothing until it has an answer.
-        let mut answered = {
+        let answered = {
             let mut state = self.state();
             state.out = Some(Arc::new(out));
             state.asked.clear();
@@ -343,6 +343,24 @@ impl Watcher {
             state.ask(all);
             none
         };
+        let over = self.attend(answers, answered, member).await;
+        if over.as_ref().is_err_and(|status| status.code == Code::Unauthenticated) {
+            self.cluster.forget(token.as_ref());
+        }
+        over
+    }
+
+    /// Handles the answers of a stream, of which the first must come soon unless nothing was asked.
+    async fn attend(
+        &self,
+        mut answers: StreamReader,
+        mut answered: bool,
+        member: usize,
+    ) -> Result<(), Status> {
+        let mut turned = pin!(async {
+            clock::pause(STAY).await;
+            self.cluster.turned(member).await;
+        });
         loop {
             let limit = if answered { self.ask_again() } else { OPEN };
             tokio::select! {
@@ -351,9 +369,10 @@ impl Watcher {
                     None => return Err(Status::unavailable("the watch stream ended")),
                 },
                 () = self.restart.notified() => return Ok(()),
+                () = &mut turned => return Ok(()),
                 () = clock::pause(limit) => {
                     if !answered {
-                        return Err(late());
+                        return Err(Status::late("the watch stream did not answer in time"));
                     }
                     if self.state().entries.is_empty() {
                         return Ok(());
@@ -468,7 +487,7 @@ mod tests {
     use holdline_base::servers::Servers;
 
     fn answer(watch_id: i64, events: Vec<Event>, at: i64) -> WatchAnswer {
-        let header = Some(Header { revision: at, raft_term: 1 });
+        let header = Some(Header { revision: at, ..<_>::default() });
         WatchAnswer { header, watch_id, created: events.is_empty(), events, ..<_>::default() }
     }
 

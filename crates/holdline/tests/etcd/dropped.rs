@@ -1,6 +1,7 @@
 //! Clients that are dropped: what they had in the process and in the server goes with them. And
 //! calls that are neither dropped nor polled.
 
+use futures_util::future::poll_immediate;
 use holdline::{Mutex, open};
 use holdline_testkit::etcd::start;
 use holdline_testkit::{Link, Way, soon, until};
@@ -49,4 +50,24 @@ async fn a_call_that_is_not_polled_keeps_nobody_from_a_lease() {
     let kept = soon("the kept one", kept).await.expect("it is there");
     other.unlock().await.expect("held");
     kept.unlock().await.expect("held");
+}
+
+/// A release whose future is kept and not polled keeps the lock until its lease is over, and not
+/// longer; nor does it keep the next task of its own process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_is_not_polled_ends_with_its_lease() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(1));
+    let guard = soon("the lock", lock.lock()).await.expect("it is there");
+    let token = guard.token();
+    let mut kept = Box::pin(guard.unlock());
+    assert!(poll_immediate(&mut kept).await.is_none(), "it is under way");
+    let next = soon("the next", Mutex::new(&other, "x").lock()).await.expect("it is there");
+    assert!(next.token() > token);
+    assert!(soon("the kept one", kept).await.is_err(), "its lease is over");
+    assert!(next.is_valid() && servers.keys().len() == 1, "it removed another's place");
+    next.unlock().await.expect("held");
+    let again = soon("the lock", lock.lock()).await.expect("it is there");
+    again.unlock().await.expect("held");
 }

@@ -1,10 +1,10 @@
 //! Requests that arrive late, or again.
 
-use holdline::Name;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline_testkit::etcd::start;
+use holdline::{Mutex, Name, Semaphore};
+use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::flaky_links::{Cut, FlakyLinks};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, Way, soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,4 +50,106 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let other = soon("an answer", store.enter(&line, &ticket(3), &note, Enter::Try)).await;
     assert!(matches!(other, Ok(Standing::Admitted(_))));
     assert!(store.leave(&line, TicketId(3)).await.expect("it is there"));
+}
+
+/// Two links to one server, so that a request can be late on one while the next overtakes it.
+fn two_ways(servers: &Servers) -> FlakyLinks {
+    let host = servers.hosts()[0].clone();
+    FlakyLinks::to("etcd", &[host.clone(), host], "")
+}
+
+/// The link that a client uses now.
+fn used(flaky: &FlakyLinks) -> &Link {
+    flaky.links.iter().find(|link| link.open() > 0).expect("it is connected")
+}
+
+/// The server's revision: how much has been written.
+fn revision(servers: &Servers) -> u64 {
+    let text = servers.say(&["get", "nothing", "-w", "json"]);
+    let digits = text.split("\"revision\":").nth(1).expect("it tells");
+    digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).expect("one")
+}
+
+/// A try whose first request is late is told by the second one that the lock is held. The first is
+/// carried out when the lock is free: it must not take the lock for nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_of_a_failed_try_takes_no_lock() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    // It keeps the lease alive, and so all places on it.
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let held = Mutex::new(&other, "x").lock().await.expect("it is there");
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    let tried = soon("the try", Mutex::new(&client, "x").try_lock()).await;
+    assert!(tried.expect("the other way").is_none(), "it is held");
+    held.unlock().await.expect("held");
+    let before = revision(&servers);
+    link.mend();
+    until("the late request", async || revision(&servers) > before).await;
+    let next = soon("the lock", Mutex::new(&other, "x").lock()).await.expect("it is there");
+    next.unlock().await.expect("held");
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
+/// The key of such a request is not taken for that of the next ticket, which may be heavier.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_of_a_failed_try_is_not_taken_for_another() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let (ours, theirs) = (Semaphore::new(&client, "s", 4), Semaphore::new(&other, "s", 4));
+    let held = theirs.acquire(4).await.expect("it is there");
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    let tried = soon("the try", ours.try_acquire(2)).await;
+    assert!(tried.expect("the other way").is_none(), "it is held");
+    held.unlock().await.expect("held");
+    let before = revision(&servers);
+    link.mend();
+    until("the late request", async || revision(&servers) > before).await;
+    let three = soon("three permits", ours.acquire(3)).await.expect("it is there");
+    let two = theirs.try_acquire(2).await.expect("it is there");
+    assert!(two.is_none() || !three.is_valid(), "5 permits of 4");
+    three.unlock().await.expect("held");
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
+/// A request to enter that is late, after the next one took the place behind others, and after the
+/// place was admitted and moved to the lock's own lease: it must not move the key back, to a lease
+/// that nobody keeps for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_to_enter_moves_no_key() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let long = |client, name| Mutex::new(client, name).lease(Duration::from_secs(60));
+    // Both leases are there, the one to wait on and the lock's own.
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let own = long(&client, "own").lock().await.expect("it is there");
+    let held = long(&other, "x").lock().await.expect("it is there");
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    let lock = long(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await.expect("the other way") });
+    until("a waiter", async || {
+        servers.keys().iter().filter(|key| key.starts_with("x/")).count() == 2
+    })
+    .await;
+    held.unlock().await.expect("held");
+    let guard = soon("the lock", waiter).await.expect("no panic");
+    let key = || servers.say(&["get", "x/", "--prefix", "-w", "json"]);
+    let lease = || key().split("\"lease\":").nth(1).expect("it has one").to_owned();
+    let (before, calls) = (lease(), servers.calls("Txn"));
+    link.mend();
+    until("the late request", async || servers.calls("Txn") > calls).await;
+    assert_eq!(lease(), before, "it is on another lease");
+    for guard in [guard, own, kept] {
+        guard.unlock().await.expect("held");
+    }
+    until("no keys", async || servers.keys().is_empty()).await;
 }

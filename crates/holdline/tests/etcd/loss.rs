@@ -2,8 +2,9 @@
 
 use holdline::Mutex;
 use holdline_testkit::etcd::start;
-use holdline_testkit::{soon, until};
-use std::time::Duration;
+use holdline_testkit::flaky_links::FlakyLinks;
+use holdline_testkit::{Link, Way, soon, until};
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_lease_is_loss_and_never_a_new_place() {
@@ -39,6 +40,30 @@ async fn a_lease_lost_while_idle_costs_the_next_nothing() {
     Mutex::new(&client, "x").lock().await.expect("there").unlock().await.expect("held");
     servers.say(&["lease", "revoke", &servers.leases()[0]]);
     let guard = Mutex::new(&client, "x").lock().await.expect("there");
+    guard.unlock().await.expect("held");
+}
+
+/// A waiter that is admitted moves to the lock's own lease. If that was revoked meanwhile, it moves
+/// to a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_lost_while_its_lock_is_waited_for_is_replaced() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let long = |client, name| Mutex::new(client, name).lease(Duration::from_secs(600));
+    // A try has no lease to wait on.
+    let warm = long(&client, "warm").try_lock().await.expect("it is there").expect("it is free");
+    let leases = servers.leases();
+    assert_eq!(leases.len(), 1);
+    warm.unlock().await.expect("held");
+    let held = Mutex::new(&other, "x").lock().await.expect("it is there");
+    let lock = long(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waits = async || other.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1);
+    until("a waiter", waits).await;
+    servers.say(&["lease", "revoke", &leases[0]]);
+    held.unlock().await.expect("held");
+    let guard = soon("the lock", waiter).await.expect("no panic").expect("on a new lease");
+    assert!(guard.is_valid());
     guard.unlock().await.expect("held");
 }
 
@@ -80,4 +105,59 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     drop(guard);
     let again = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("there");
     again.unlock().await.expect("held");
+}
+
+/// A client that enters between the look at the line and the removal of the victim is not fenced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_fences_the_victim_and_nobody_else() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(&*servers.hosts()[0]).expect("a port is free");
+    let remover = holdline::open(&format!("etcd://{}", link.address())).await.expect("a good URL");
+    let (one, two) = (servers.client().await, servers.client().await);
+    // So that it has a lease.
+    let warm = Mutex::new(&two, "warm").lock().await.expect("it is there");
+    let victim = Mutex::new(&one, "x").lock().await.expect("it is there");
+    let id = remover.inspect("x").await.expect("it is there").holders[0].id;
+    let grants = servers.calls("LeaseGrant");
+    link.delay(Duration::from_millis(200));
+    let removal = tokio::spawn(async move { remover.force_unlock("x", id, "a test").await });
+    until("that it has looked", async || servers.calls("LeaseGrant") > grants).await;
+    let next = soon("the next", Mutex::new(&two, "x").lock()).await.expect("it is there");
+    let fence = soon("the removal", removal).await.expect("no panic").expect("it is there");
+    let fence = fence.expect("it held");
+    assert!(victim.token() < fence, "{fence} does not fence {}", victim.token());
+    assert!(fence <= next.token(), "{fence} fences the next, {}", next.token());
+    next.unlock().await.expect("held");
+    warm.unlock().await.expect("held");
+}
+
+/// All watches share a stream, and its member may fall silent while leases are kept alive through
+/// another one. A holder hears of its removal by force all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_heard_of_although_the_first_member_has_fallen_silent() {
+    let Some(servers) = start(1) else { return };
+    let host = servers.hosts()[0].clone();
+    let flaky = FlakyLinks::to("etcd", &[host.clone(), host], "");
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let long = Mutex::new(&client, "long").lease(Duration::from_secs(600));
+    let long = long.try_lock().await.expect("it is there").expect("it is free");
+    until("the stream of watches", async || servers.calls("Watch") > 0).await;
+    let link = flaky.links.iter().find(|link| link.open() > 0).expect("it is connected");
+    // For less than a sign of life of that lease may take, but for longer than such a try.
+    link.stall(Way::Requests);
+    let short = Mutex::new(&client, "short").lease(Duration::from_secs(1));
+    let short = soon("the other way", short.try_lock()).await.expect("there").expect("free");
+    link.mend();
+    let lease = Duration::from_secs(10);
+    let lock = Mutex::new(&client, "x").lease(lease);
+    let guard = soon("the lock", lock.lock()).await.expect("the other way");
+    until("its watch", async || servers.messages("Watch") >= 3).await;
+    link.stall(Way::Both);
+    let removed = other.force_unlock("x", guard.ticket(), "a test").await;
+    removed.expect("it is there").expect("it held");
+    let began = Instant::now();
+    soon("the loss", guard.lost()).await;
+    assert!(began.elapsed() < lease * 3 / 4, "after {:?}", began.elapsed());
+    link.mend();
+    drop((short, long, guard));
 }

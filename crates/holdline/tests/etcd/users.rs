@@ -1,9 +1,12 @@
 //! Users, passwords, tokens that are not good any more; and TLS.
 
+use futures_util::future::try_join_all;
 use holdline::store::Lines;
-use holdline::{ErrorKind, Mutex, open};
+use holdline::{ErrorKind, Guard, Mutex, open};
 use holdline_testkit::etcd::{start, start_forgetful, start_tls};
 use holdline_testkit::{Link, released, soon, until};
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,6 +130,45 @@ async fn a_token_runs_out() {
     assert!(servers.calls("Authenticate") > logins, "no token has run out");
     let next = soon("its turn", waiter).await.expect("no panic").expect("allowed");
     next.unlock().await.expect("held");
+}
+
+/// Tokens that a new password made worthless are replaced by one login, not by one for each call:
+/// the server checks a password slowly on purpose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_calls_share_a_login() {
+    const CALLS: usize = 60;
+    let Some(servers) = start(1) else { return };
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        servers.say(words);
+    }
+    let url = servers.url().replace("etcd://", "etcd://root:secret@");
+    let client = open(&url).await.expect("a good URL");
+    let lock = |number| Mutex::new(&client, format!("x{number}"));
+    soon("the lock", lock(0).lock()).await.expect("allowed").unlock().await.expect("held");
+    for round in 0..3 {
+        // This invalidates all tokens.
+        let mut ctl = servers.ctl();
+        ctl.args(["--user", "root:secret", "user", "passwd", "--interactive=false", "root"]);
+        let mut ctl = ctl.stdin(Stdio::piped()).spawn().expect("etcdctl runs");
+        ctl.stdin.take().expect("it is piped").write_all(b"secret\n").expect("it reads");
+        assert!(ctl.wait().expect("it ends").success(), "round {round}");
+        let before = servers.calls("Authenticate");
+        let locks = (0..CALLS).map(|number| {
+            let lock = lock(number);
+            tokio::spawn(async move { lock.lock().await.expect("allowed") })
+        });
+        let guards = soon("the locks", try_join_all(locks)).await.expect("no panic");
+        let logins = servers.calls("Authenticate") - before;
+        // One on each of its runtimes, and as many if the first came too early.
+        assert!(logins <= 6, "{logins} logins for {CALLS} calls");
+        let unlocks = guards.into_iter().map(Guard::unlock);
+        soon("their release", try_join_all(unlocks)).await.expect("held");
+    }
 }
 
 /// A client without a certificate is not let in, nor one whose certificate is not trusted.

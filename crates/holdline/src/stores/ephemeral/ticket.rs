@@ -219,11 +219,11 @@ impl<E: Entry> Place<E> {
         }
     }
 
-    /// As [`TicketRecord::lapse`]. Returns whether a holder must be notified.
+    /// As [`TicketRecord::lapse`]. Returns whether a holder must be notified. A ticket that is
+    /// being released lapses too: its owner may no longer poll that.
     pub(super) fn lapse(&mut self, now: Time) -> Option<bool> {
         let grace = if self.create == 0 { GRACE } else { Duration::ZERO };
-        let leaves = matches!(self.state, State::Leaving { .. } | State::Lapsed);
-        if leaves || now < self.due.after(grace) {
+        if self.state == State::Lapsed || now < self.due.after(grace) {
             return None;
         }
         Some(std::mem::replace(&mut self.state, State::Lapsed) == State::Held)

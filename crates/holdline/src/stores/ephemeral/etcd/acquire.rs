@@ -6,15 +6,17 @@ use super::beside;
 use super::layout;
 use super::predecessors;
 use super::session::Session;
-use super::shared::Shared;
+use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::writes::Flight;
 use crate::error::Result;
 use crate::store::{Enter, Standing, Ticket};
 use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
+use crate::stores::ephemeral::engine;
+use crate::stores::ephemeral::ticket::State;
 use holdline_etcd_client::{
     Lease, is_lease_gone,
-    proto::{Op, Put, Range, RangeAnswer, RequestOp, Txn},
+    proto::{KeyValue, Op, Put, Range, RangeAnswer, RequestOp, Txn},
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub(super) enum Entered {
     Not,
     /// Another entry was written in between.
     Again,
+    /// An earlier attempt wrote the key on a lease that has ended since.
+    Gone,
 }
 
 impl Acquire<KeyEntry> for Shared {
@@ -45,7 +49,9 @@ impl Acquire<KeyEntry> for Shared {
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
                 return Ok(Joined::Not(request.waiting(None)));
             }
-            let record = self.record(request).await?;
+            let Some(record) = self.record(request).await? else {
+                return Ok(Joined::Not(Standing::Lost));
+            };
             let beside = self.sees_beside();
             let attempt = Attempt::new(self, request, &record);
             let entered = match request.how {
@@ -56,6 +62,10 @@ impl Acquire<KeyEntry> for Shared {
             let standing = match entered {
                 Ok(Entered::There) => return Ok(Joined::There(record)),
                 Ok(Entered::Not) => request.waiting(None),
+                Ok(Entered::Gone) => {
+                    record.place().doubtful = true;
+                    Standing::Lost
+                }
                 Ok(Entered::Again) if tries < TRIES => continue,
                 Ok(Entered::Again) => {
                     Standing::Waiting { seq: None, again: Duration::from_millis(5) }
@@ -63,8 +73,10 @@ impl Acquire<KeyEntry> for Shared {
                 Err(error) if is_lease_gone(&error) && tries < TRIES => {
                     // The session was lost since its last use, with everything on it.
                     self.find_out().await;
-                    self.table.forget(&record);
-                    continue;
+                    if self.drop_unwritten(&record) {
+                        continue;
+                    }
+                    return Ok(Joined::Not(Standing::Lost));
                 }
                 Err(error) if self.narrow_down(&error, beside) => continue,
                 Err(error) => return Err(error),
@@ -76,14 +88,19 @@ impl Acquire<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// The record of a ticket that has no place.
-    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Record> {
+    /// The record of a ticket that has no place. `None` if an earlier request of this ticket is
+    /// being undone.
+    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Record>> {
         let Request { ticket, began, .. } = *request;
         let until = began.after(ticket.lease);
         // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
-            let session = Arc::clone(&record.place().entry.session);
+            let (session, state) =
+                record.with(|place| (Arc::clone(&place.entry.session), place.state));
+            if state == State::Lapsed {
+                return Ok(None);
+            }
             if !session.lease.is_lost() {
                 session.lease.refresh(until);
                 record.place().due = due;
@@ -91,9 +108,11 @@ impl Shared {
                     let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
                     record.place().permit = permit;
                 }
-                return Ok(record);
+                return Ok(Some(record));
             }
-            self.table.forget(&record); // what it may have written goes with the lease
+            if !self.drop_unwritten(&record) {
+                return Ok(None);
+            }
         }
         // More requests than the server can handle would only queue up there.
         let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
@@ -104,11 +123,11 @@ impl Shared {
         record.place().permit = permit;
         let record = Arc::new(record);
         self.table.insert(&record);
-        Ok(record)
+        Ok(Some(record))
     }
 
     /// Whether a try that needs a new lease may succeed: a failed try must leave nothing behind.
-    async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
+    async fn is_worth_a_lease(self: &Arc<Self>, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let has_lease =
             || self.sessions.living(Lease::seconds_for(ticket.lease), &self.cluster).is_some();
@@ -122,11 +141,22 @@ impl Shared {
         self.has_room(request, &prefix, &asked, &found).await
     }
 
-    /// Forgets a ticket that has written nothing, unless that is in doubt.
-    pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
-        if !record.place().doubtful {
+    /// Forgets a ticket that has written nothing, and returns `true`. If a request of it may yet
+    /// write its key, the ticket lapses instead: the key is removed in the background, and no other
+    /// ticket gets it before that.
+    pub(super) fn drop_unwritten(self: &Arc<Self>, record: &Record) -> bool {
+        if record.place().is_settled() {
             self.table.forget(record);
+            return true;
         }
+        record.place().state = State::Lapsed;
+        self.table.lapsed.insert(record.id);
+        let (store, record) = (Arc::downgrade(self), Arc::clone(record));
+        BACKGROUND.spawn(async move {
+            record.land().await;
+            engine::sweep(store, record).await;
+        });
+        false
     }
 }
 
@@ -169,7 +199,10 @@ impl Attempt<'_> {
             None => entry,
             Some(session) => {
                 let mut failure = predecessors::looks(&key, &asked);
-                failure.push(self.put(Some(session)));
+                // A late attempt must not move the key that the next one wrote.
+                let compare = vec![layout::absent(&key, Vec::new())];
+                let put = Txn { compare, success: vec![self.put(Some(session))], ..Txn::default() };
+                failure.push(Op::Txn(put).into());
                 let compare = vec![layout::absent(prefix, layout::end(prefix))];
                 Txn { compare, success: vec![self.put(None)], failure }
             }
@@ -180,20 +213,14 @@ impl Attempt<'_> {
             return self.entered(&asked, &found).await;
         }
         let other = beside.then(|| found.pop());
-        let own = found.first();
-        let waits = waiting.is_some();
-        if let Some(session) = waiting {
-            record.place().entry.session = session;
-        }
-        let entered = match own {
-            // An earlier attempt wrote it.
-            Some(kv) => {
-                record.place().born(kv.create_revision);
-                self.look_ahead().await?
+        let entered = match (found.first(), waiting) {
+            (Some(own), _) => self.adopt(&own).await?,
+            (None, Some(session)) => {
+                record.place().entry.session = session;
+                self.entered(&asked, &found).await?
             }
-            None if waits => self.entered(&asked, &found).await?,
             // Another kind of client holds the lock.
-            None => Entered::Again,
+            (None, None) => Entered::Again,
         };
         self.beside_nobody(other).await?;
         Ok(entered)
@@ -219,8 +246,7 @@ impl Attempt<'_> {
             }
             let other = beside.then(|| found.pop());
             if let Some(own) = found.first() {
-                record.place().born(own.create_revision);
-                return self.look_ahead().await;
+                return self.adopt(&own).await;
             }
             self.beside_nobody(other).await?;
             if !store.has_room(request, prefix, &asked, &found).await? {
@@ -238,8 +264,16 @@ impl Attempt<'_> {
             let what = "a key was written at another revision";
             return Err(garbled(&self.store.address, what));
         }
-        self.record.place().born(found.written);
+        self.record.is_there(found.written, found.written);
         self.take(asked, found).await
+    }
+
+    /// Takes the key that an earlier attempt wrote, on whichever lease that was.
+    async fn adopt(&self, own: &KeyValue) -> Result<Entered> {
+        let Some(session) = self.store.sessions.find(own.lease) else { return Ok(Entered::Gone) };
+        self.record.place().entry.session = session;
+        self.record.is_there(own.create_revision, own.mod_revision);
+        self.look_ahead().await
     }
 
     /// Makes a request to enter do nothing if another kind of client holds the lock; its key is

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use holdline_etcd_client::{
     Answer,
     proto::{
-        self, Delete, DeleteAnswer, Done, KeyValue, Op, Range, RangeAnswer, RequestOp, Txn,
+        self, Delete, DeleteAnswer, Done, Header, KeyValue, Op, Range, RangeAnswer, RequestOp, Txn,
         TxnAnswer,
     },
 };
@@ -55,17 +55,26 @@ pub(super) fn garbled(address: &Address, what: &str) -> Error {
 /// Parses the answer to a transaction.
 pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> Result<Found> {
     let Answer { body, repeated } = answer;
+    let revision = revision(address, body.header)?;
+    let mut found = Found { revision, succeeded: body.succeeded, repeated, ..Found::default() };
+    read_parts(address, txn, body, &mut found)?;
+    Ok(found)
+}
+
+/// The revision of an answer, which every answer has.
+fn revision(address: &Address, header: Option<Header>) -> Result<i64> {
+    let revision = header.unwrap_or_default().revision;
+    if revision > 0 { Ok(revision) } else { Err(garbled(address, "an answer without a revision")) }
+}
+
+/// Adds the parts of the answer to a transaction, and to those in it.
+fn read_parts(address: &Address, txn: &Txn, body: TxnAnswer, found: &mut Found) -> Result<()> {
     let asked = if body.succeeded { &txn.success } else { &txn.failure };
     let (parts, wanted) = (body.responses.len(), asked.len());
     if parts != wanted {
         let what = format!("a transaction with {parts} parts instead of {wanted}");
         return Err(garbled(address, &what));
     }
-    let revision = body.header.unwrap_or_default().revision;
-    if revision <= 0 {
-        return Err(garbled(address, "a transaction without a revision"));
-    }
-    let mut found = Found { revision, succeeded: body.succeeded, repeated, ..Found::default() };
     for (RequestOp { op }, part) in asked.iter().zip(body.responses) {
         match (op, part.done) {
             (Some(Op::Range(range)), Some(Done::Range(answer))) => {
@@ -78,10 +87,13 @@ pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> R
             (Some(Op::Delete(_)), Some(Done::Delete(answer))) => {
                 found.deleted |= answer.deleted > 0;
             }
+            (Some(Op::Txn(txn)), Some(Done::Txn(answer))) => {
+                read_parts(address, txn, answer, found)?;
+            }
             _ => return Err(garbled(address, "a transaction with a part of another kind")),
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Checks that the answer lies in the requested range, and is complete as far as requested.
@@ -117,7 +129,7 @@ impl Shared {
     pub(super) async fn delete(&self, delete: &Delete, limit: Duration) -> Result<Found> {
         let Answer { body, repeated } =
             self.cluster.call::<_, DeleteAnswer>(proto::DELETE, delete, limit).await?;
-        let revision = body.header.unwrap_or_default().revision;
+        let revision = revision(&self.address, body.header)?;
         let deleted = body.deleted > 0;
         Ok(Found { revision, succeeded: true, deleted, repeated, ..Found::default() })
     }
@@ -126,7 +138,7 @@ impl Shared {
     pub(super) async fn range(&self, range: &Range, limit: Duration) -> Result<(i64, RangeAnswer)> {
         let answer: Answer<RangeAnswer> = self.cluster.call(proto::RANGE, range, limit).await?;
         check(&self.address, range, &answer.body)?;
-        Ok((answer.body.header.unwrap_or_default().revision, answer.body))
+        Ok((revision(&self.address, answer.body.header)?, answer.body))
     }
 }
 
@@ -140,7 +152,7 @@ mod tests {
     }
 
     fn answer(succeeded: bool, parts: Vec<Done>) -> Answer<TxnAnswer> {
-        let header = Some(proto::Header { revision: 9, raft_term: 1 });
+        let header = Some(Header { revision: 9, ..<_>::default() });
         let responses = parts.into_iter().map(|done| proto::ResponseOp { done: Some(done) });
         let body = TxnAnswer { header, succeeded, responses: responses.collect() };
         Answer { body, repeated: false }
@@ -167,5 +179,8 @@ mod tests {
             let error = read(parts).expect_err(word);
             assert!(error.to_string().contains(word) && error.retryable(), "{error}");
         }
+        // An empty message, say, which is an answer without anything.
+        let error = revision(&address(), None).expect_err("no header");
+        assert!(error.retryable(), "{error}");
     }
 }

@@ -88,7 +88,7 @@ fn examine_member(status: &Status, findings: &mut Findings) {
     } else if status.leader == 0 {
         findings.problem("role", "it has no leader", "start the other members, see their logs");
     } else {
-        let leads = status.from.is_some_and(|from| from.member == status.leader);
+        let leads = status.header.is_some_and(|header| header.member_id == status.leader);
         findings.ok("role", if leads { "leader" } else { "follower" });
     }
     room(status, findings);
@@ -138,8 +138,11 @@ fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
             _ => findings.warning("alarm", "an alarm is on", "see `etcdctl alarm list`"),
         }
     }
-    let clusters: BTreeSet<u64> =
-        seen.iter().filter_map(|member| member.status.from).map(|from| from.cluster).collect();
+    let clusters: BTreeSet<u64> = seen
+        .iter()
+        .filter_map(|member| member.status.header)
+        .map(|header| header.cluster_id)
+        .collect();
     if clusters.len() > 1 {
         let advice = "name members of one cluster: a lock in one is not seen in another";
         findings.problem("cluster", "the hosts belong to different clusters", advice);

@@ -265,6 +265,11 @@ pub(super) fn created_at(key: &[u8], revision: i64) -> proto::Compare {
     compare(key, proto::EQUAL, proto::Against::CreateRevision(revision))
 }
 
+/// True if the key exists, and was last written at this revision.
+pub(super) fn written_at(key: &[u8], revision: i64) -> proto::Compare {
+    compare(key, proto::EQUAL, proto::Against::ModRevision(revision))
+}
+
 /// True if the key exists, and is unchanged since that revision.
 pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
     let there = compare(key, proto::GREATER, proto::Against::CreateRevision(0));

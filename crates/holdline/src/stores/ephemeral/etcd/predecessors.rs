@@ -14,6 +14,7 @@ use crate::store::Ticket;
 use crate::stores::ephemeral::backend::Request;
 use crate::stores::ephemeral::view::Look;
 use holdline_etcd_client::proto::{Range, RequestOp, Txn};
+use std::sync::Arc;
 
 /// How many of the newest heavy keys are read.
 const HEAVY: i64 = 16;
@@ -103,7 +104,7 @@ impl Shared {
 
     /// Whether a ticket without a place would be admitted at once.
     pub(super) async fn has_room(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         prefix: &[u8],
         asked: &[Range],

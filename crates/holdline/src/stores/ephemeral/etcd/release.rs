@@ -4,8 +4,7 @@
 //! before a writing transaction, etcd 3.4 copies all that it has not yet committed to disk, which
 //! is most of the transaction's cost. So a deletion must never arrive when the key is another
 //! ticket's. It does not, because the key's slot is free again only after every deletion of it was
-//! answered, and a forgotten ticket deletes only a key that was created for it.
-//! answered, once, and a ticket that has been forgotten deletes only what was created for it.
+//! answered, once, and a forgotten ticket deletes only a key that was created for it.
 
 use super::answer::Found;
 use super::beside;
@@ -18,9 +17,9 @@ use crate::names::Name;
 use crate::store::{EVICTION_TIME, QueueSnapshot, Seq, TicketId};
 use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::engine::{self, Seen};
-use crate::stores::ephemeral::ticket::token;
+use crate::stores::ephemeral::ticket::{State, token};
 use futures_util::future::join_all;
-use holdline_etcd_client::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use holdline_etcd_client::proto::{self, KeyValue, LeaseAnswer, LeaseId, Op, RangeAnswer, Txn};
 use holdline_etcd_client::{Lease, is_full};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -69,7 +68,11 @@ impl Release<KeyEntry> for Shared {
     /// Deletes the key of a released ticket for good. Does nothing if no key was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        if !record.place().entry.sent {
+        let (lapsed, sent) = record.with(|place| (place.state == State::Lapsed, place.entry.sent));
+        if lapsed {
+            self.departures.close(&record.base.prefix);
+        }
+        if !sent {
             return Ok(false);
         }
         let turn = self.leaving.acquire().await;
@@ -77,9 +80,9 @@ impl Release<KeyEntry> for Shared {
             let entry = &mut place.entry;
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
-            if entry.flights > 0 {
+            if !entry.flights.is_empty() {
                 // Written by a second attempt, and the first has no answer yet.
-                entry.doubts.push(entry.session.lease.id());
+                entry.doubts.extend(&entry.flights);
                 place.doubtful = true;
             }
             own
@@ -115,9 +118,7 @@ impl Release<KeyEntry> for Shared {
 impl Shared {
     /// The departure that the next task may join, if the lock is exclusive and was held.
     fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
-        let known = record.with(|place| {
-            place.was_held() && !place.is_gone() && !place.doubtful && place.entry.flights == 0
-        });
+        let known = record.with(|place| place.was_held() && !place.is_gone() && place.is_settled());
         (known && record.capacity == 1).then(|| self.departures.open(&record.base.prefix))
     }
 
@@ -130,8 +131,8 @@ impl Shared {
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
         self.table.lose(id);
-        let next = survey.members.iter().find(|other| other.create > member.create);
-        Ok(Some(token(next.map_or(found.revision, |next| next.create))))
+        // The places behind it were created later, those too that the survey does not show.
+        Ok(Some(token(member.create + 1)))
     }
 
     /// Deletes a member's key, unless it has changed, and leaves a note in the same transaction if
@@ -202,7 +203,7 @@ impl Shared {
     async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
         let id = LeaseId { id: lease };
         let answer =
-            self.cluster.call::<_, LiveAnswer>(proto::TIME_TO_LIVE, &id, LIMIT).await.ok()?;
+            self.cluster.call::<_, LeaseAnswer>(proto::TIME_TO_LIVE, &id, LIMIT).await.ok()?;
         let left = u64::try_from(answer.body.ttl).unwrap_or(0);
         Some((lease, Duration::from_secs(left)))
     }

@@ -5,8 +5,10 @@
 //! not been deleted (its watch).
 
 use super::acquire::{Attempt, TRIES, waiting_lease};
+use super::answer::garbled;
 use super::layout;
 use super::predecessors;
+use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Place, Record};
 use crate::error::Result;
@@ -26,45 +28,44 @@ impl Renew<KeyEntry> for Shared {
     /// exists.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        let (lease, key, create, old) = {
-            let place = record.place();
-            let lease = fitting(&place, ticket, &self.cluster);
-            let same = place.weight == ticket.weight && place.has_note(request.note);
-            if lease.is_none() && same && place.entry.noted {
-                return Ok(true);
+        for _ in 0..TRIES {
+            let (lease, old) = {
+                let place = record.place();
+                let lease = fitting(&place, ticket, &self.cluster);
+                let same = place.weight == ticket.weight && place.has_note(request.note);
+                if lease.is_none() && same && place.entry.noted {
+                    return Ok(true);
+                }
+                (lease, Arc::clone(&place.entry.session))
+            };
+            let session = match lease {
+                Some(lease) => self.session(lease, &record.base.prefix, request.limit).await?,
+                None => old,
+            };
+            match self.write_again(record, request, &session).await {
+                Ok(Some(written)) => {
+                    let mut place = record.place();
+                    if written < place.entry.written {
+                        return Ok(true); // somebody wrote it after this
+                    }
+                    place.entry.session = session;
+                    place.entry.written = written;
+                    place.weight = ticket.weight;
+                    place.note = Arc::clone(request.note);
+                    place.entry.noted = true;
+                    return Ok(true);
+                }
+                Ok(None) => return Ok(false),
+                Err(error) if is_lease_gone(&error) => {
+                    self.find_out().await;
+                    if lease.is_none() {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            (lease, place.entry.key.clone(), place.create, Arc::clone(&place.entry.session))
-        };
-        let session = match lease {
-            Some(lease) => self.session(lease, &record.base.prefix, request.limit).await?,
-            None => old,
-        };
-        let mut success = Vec::new();
-        let mut put = |key, value| {
-            success.push(Op::Put(Put { key, value, lease: session.lease.id() }).into());
-        };
-        put(key.clone(), layout::value(ticket, request.note, record.base.leads));
-        if record.base.leads {
-            put(layout::note_key(&key), request.note.as_bytes().to_vec());
         }
-        let compare = vec![layout::created_at(&key, create)];
-        let txn = Txn { compare, success, failure: Vec::new() };
-        let answer = match self.txn(&txn, request.limit).await {
-            Ok(found) => found,
-            Err(error) if is_lease_gone(&error) => {
-                self.find_out().await;
-                return if lease.is_some() { Err(error) } else { Ok(false) };
-            }
-            Err(error) => return Err(error),
-        };
-        if answer.succeeded {
-            let mut place = record.place();
-            place.entry.session = session;
-            place.weight = ticket.weight;
-            place.note = Arc::clone(request.note);
-            place.entry.noted = true;
-        }
-        Ok(answer.succeeded)
+        Err(self.elections())
     }
 
     fn is_watched(record: &Record) -> bool {
@@ -109,6 +110,43 @@ impl Renew<KeyEntry> for Shared {
 }
 
 impl Shared {
+    /// Writes the key of an existing place again, on this lease, and returns the revision. `None`
+    /// if the place no longer exists.
+    ///
+    /// Applies only to the key as it was last written, so that a request that is late undoes
+    /// nothing.
+    async fn write_again(
+        &self,
+        record: &Record,
+        request: &Request<'_>,
+        session: &Session,
+    ) -> Result<Option<i64>> {
+        let (key, create) = record.key();
+        let put = |key, value| Op::Put(Put { key, value, lease: session.lease.id() }).into();
+        let leads = record.base.leads;
+        let mut success =
+            vec![put(key.clone(), layout::value(request.ticket, request.note, leads))];
+        if leads {
+            success.push(put(layout::note_key(&key), request.note.as_bytes().to_vec()));
+        }
+        let failure = vec![layout::look(layout::one(&key))];
+        let mut txn = Txn { compare: Vec::new(), success, failure };
+        for _ in 0..TRIES {
+            let last = record.place().entry.written;
+            txn.compare = vec![layout::written_at(&key, last)];
+            let mut found = self.txn(&txn, request.limit).await?;
+            if found.succeeded {
+                return Ok(Some(found.written));
+            }
+            match found.first().filter(|own| own.create_revision == create) {
+                None => return Ok(None),
+                // By an attempt whose answer was lost.
+                Some(own) => record.place().entry.written = own.mod_revision,
+            }
+        }
+        Err(garbled(&self.address, "a key of ours that others write"))
+    }
+
     /// Asks for a waiting ticket's standing, unless the watch has told it already. While the keys
     /// that block it are unchanged, the line is not read.
     async fn ask_alone(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {

@@ -56,6 +56,13 @@ impl Sessions {
         self.0.lock().is_empty()
     }
 
+    /// The session of this lease, unless it has ended.
+    pub(super) fn find(&self, lease: i64) -> Option<Arc<Session>> {
+        let entries = self.0.lock();
+        let entry = entries.iter().find(|entry| entry.session.lease.id() == lease)?;
+        Some(Arc::clone(&entry.session))
+    }
+
     fn all(&self) -> Vec<Arc<Session>> {
         self.0.lock().iter().map(|entry| Arc::clone(&entry.session)).collect()
     }

@@ -34,12 +34,14 @@ pub(super) struct Base {
 pub(super) struct KeyEntry {
     pub(super) session: Arc<Session>,
     pub(super) key: Vec<u8>,
+    /// The revision of the last known write of the key: a request that is late no longer finds it.
+    pub(super) written: i64,
     /// The slot in the key's name, unless the key is named after the ticket.
     pub(super) slot: Option<Slot>,
     /// Whether the note is written, and in the right key.
     pub(super) noted: bool,
-    /// The number of writes that may still be answered.
-    pub(super) flights: u32,
+    /// The leases that writes name which may still be answered, once for each such write.
+    pub(super) flights: Vec<i64>,
     /// Whether a request to write the key was sent.
     pub(super) sent: bool,
     /// The number of deletions without an answer, or answered only at a second attempt. Unless it
@@ -61,7 +63,7 @@ impl Entry for KeyEntry {
 
     fn forgotten(place: &mut Place) {
         if let Some(slot) = place.entry.slot.take()
-            && (place.doubtful || place.entry.removals > 0)
+            && (!place.is_settled() || place.entry.removals > 0)
         {
             slot.retire();
         }
@@ -84,9 +86,10 @@ impl TicketRecord {
         let entry = KeyEntry {
             session,
             key,
+            written: 0,
             slot,
             noted: !leads,
-            flights: 0,
+            flights: Vec::new(),
             sent: false,
             removals: 0,
             doubts: Vec::new(),
@@ -104,7 +107,7 @@ impl TicketRecord {
         loop {
             let mut landed = std::pin::pin!(self.base.landed.notified());
             landed.as_mut().enable();
-            if self.with(|place| place.entry.flights == 0 || place.create != 0) {
+            if self.with(|place| place.entry.flights.is_empty() || place.create != 0) {
                 return;
             }
             landed.await;
@@ -114,9 +117,17 @@ impl TicketRecord {
     /// Lets another ticket enter, if the outcome of this one's writes is known.
     pub(super) fn settle(&self) {
         let mut place = self.place();
-        if place.create != 0 || (place.entry.flights == 0 && !place.doubtful) {
+        if place.create != 0 || place.is_settled() {
             place.permit = None;
         }
+    }
+
+    /// Records that its key is there, as it was created and last written.
+    pub(super) fn is_there(&self, create: i64, written: i64) {
+        self.with(|place| {
+            place.entry.written = written;
+            place.born(create);
+        });
     }
 
     /// Its key, and the key's create revision.
@@ -149,6 +160,11 @@ enum Heard {
 }
 
 impl Place {
+    /// Whether no request is left that may yet write the key.
+    pub(super) fn is_settled(&self) -> bool {
+        self.entry.flights.is_empty() && !self.doubtful
+    }
+
     /// Applies news, if they are later than the view.
     fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
         let (deleted, kv) = match news {

@@ -77,6 +77,13 @@ impl Departures {
         Departure { departures: self, prefix: prefix.to_vec(), over }
     }
 
+    /// Ends the departure from the line with this prefix: its ticket has lapsed meanwhile. An entry
+    /// that was to go along goes alone.
+    pub(super) fn close(&self, prefix: &[u8]) {
+        let ended = self.0.lock().remove(prefix);
+        drop(ended); // without the mutex
+    }
+
     /// Joins a departure, if there is one with room. Also returns a receiver that tells when it is
     /// over.
     fn join(

@@ -10,22 +10,24 @@ use super::layout;
 use super::session::Session;
 use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{Record, TicketRecord};
+use crate::clock;
 use crate::sync::Mutex;
 use holdline_etcd_client::{
     News, PendingWrite, Watching,
-    proto::{self, TxnAnswer},
+    proto::{self, Delete},
 };
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// One write in progress, shared by the caller and the task that awaits its answers.
 #[derive(Debug)]
 pub(super) struct Flight {
     record: Record,
-    /// The leases that the write names.
-    sessions: Vec<Arc<Session>>,
+    /// The session whose lease the write names, and perhaps another one.
+    session: Arc<Session>,
+    other: Option<Arc<Session>>,
     /// Attempts without an answer: they may still be carried out.
     lost: AtomicUsize,
 }
@@ -33,13 +35,22 @@ pub(super) struct Flight {
 impl Flight {
     /// A write of a key with the lease of its record, or with the other one.
     pub(super) fn new(record: &Record, other: Option<&Arc<Session>>) -> Arc<Self> {
-        let mut sessions: Vec<_> = other.cloned().into_iter().collect();
+        let session = Arc::clone(&record.place().entry.session);
+        let (other, lost) = (other.cloned(), AtomicUsize::new(0));
+        let flight = Flight { record: Arc::clone(record), session, other, lost };
         record.with(|place| {
-            place.entry.flights += 1;
             place.entry.sent = true;
-            sessions.push(Arc::clone(&place.entry.session));
+            place.entry.flights.extend(flight.leases());
         });
-        Arc::new(Flight { record: Arc::clone(record), sessions, lost: AtomicUsize::new(0) })
+        Arc::new(flight)
+    }
+
+    fn sessions(&self) -> impl Iterator<Item = &Arc<Session>> {
+        [&self.session].into_iter().chain(&self.other)
+    }
+
+    fn leases(&self) -> impl Iterator<Item = i64> {
+        self.sessions().map(|session| session.lease.id())
     }
 }
 
@@ -57,12 +68,15 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let lost = *self.lost.get_mut() > 0;
         self.record.with(|place| {
-            place.entry.flights -= 1;
+            for lease in self.leases() {
+                let at = place.entry.flights.iter().position(|other| *other == lease);
+                at.map(|at| place.entry.flights.swap_remove(at));
+            }
             if lost {
                 place.doubtful = true;
                 // A late write succeeds only while its lease lives.
-                place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease.id()));
-                self.sessions.iter().for_each(|session| session.taint());
+                place.entry.doubts.extend(self.leases());
+                self.sessions().for_each(|session| session.taint());
             }
         });
         self.record.base.landed.notify_waiters();
@@ -104,6 +118,18 @@ impl Late {
     }
 }
 
+/// Deletes a key that was written late, however long that takes.
+async fn undo(shared: Weak<Shared>, removal: Delete) {
+    tracing::warn!("a request arrived after its lock was given up; it is undone");
+    let limit = Duration::from_secs(1);
+    while let Some(shared) = shared.upgrade() {
+        let Err(error) = shared.delete(&removal, limit).await else { return };
+        tracing::debug!(%error, "a late key is still there");
+        drop(shared);
+        clock::pause(limit.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    }
+}
+
 impl Shared {
     /// Watches a ticket's key from this revision on.
     pub(super) fn watch_late(self: &Arc<Self>, record: &TicketRecord, from: i64) {
@@ -117,13 +143,7 @@ impl Shared {
                 News::From(_) => false,
             };
             if let Some(shared) = shared.upgrade().filter(|_| came) {
-                let delete = layout::delete(&late, 0);
-                BACKGROUND.spawn(async move {
-                    tracing::warn!("a request arrived after its lock was given up; undone");
-                    let cluster = Arc::clone(&shared.cluster);
-                    let limit = Duration::from_secs(1);
-                    let _ = cluster.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
-                });
+                BACKGROUND.spawn(undo(Arc::downgrade(&shared), layout::removal(&late)));
             }
         };
         let watching = self.watcher.watch(&key, Vec::new(), from, Box::new(callback));
