@@ -302,6 +302,20 @@ async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
     assert_eq!(count() - before, 20 * 3, "each node was asked once for each lock");
 }
 
+/// Two processes that take turns do not drive each other's requests, and so the tokens, ever
+/// farther away from the clocks.
+#[tokio::test]
+async fn tokens_stay_near_the_clocks_whoever_takes_turns() {
+    let (nodes, one) = nodes(3);
+    let locks = [Mutex::new(&one, "x"), Mutex::new(&client(&nodes), "x")];
+    for turn in [0, 0].into_iter().chain((1..=1000).map(|turn| turn % 2)) {
+        let guard = locks[turn].lock().await.expect("works");
+        let ahead = guard.token().saturating_sub(holdline::clock::wall_micros());
+        assert!(ahead < 1_100_000, "{ahead} microseconds");
+        guard.unlock().await.expect("held");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rivals_end_their_ties_and_never_overlap() {
     let (nodes, _) = nodes(5);

@@ -48,7 +48,7 @@ impl Quorum {
             lease: LEASE,
             wait_lease: LEASE,
             token_count: 1,
-            min_token: self.lead(),
+            min_token: self.shared.lead.request(),
         };
         let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
         let mut on_cancel = CancelGuard { quorum: self, line, ids: &[second.id, stand_in.id] };
