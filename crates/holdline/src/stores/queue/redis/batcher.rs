@@ -17,7 +17,7 @@ use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
 use holdline_redis_client::{Config, Connection, Fault, Kind, Script, broken, says};
-use redis::{Cmd, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -217,10 +217,7 @@ impl Batcher {
             let Some(Ok(permit)) = within(limit, permit).await else {
                 let queue = mem::take(&mut *self.queue.lock());
                 guard.done();
-                for one in queue.waiting {
-                    let _ = one.reply.send(Err(Fault::Silence));
-                }
-                return;
+                return fail(queue.waiting, &Fault::Silence);
             };
             let (some, last) = self.queue.lock().take();
             if last {
@@ -256,18 +253,12 @@ impl Batcher {
                 }
                 self.one_by_one(waiting).await;
             }
-            Ok(answer) => {
-                // A reply of the wrong form; later replies on the connection may be wrong too.
+            // A reply of the wrong form may be that to another call, and so may later ones.
+            Ok(_) => {
                 self.connection.close_current();
-                for one in waiting {
-                    let _ = one.reply.send(Ok(answer.clone()));
-                }
+                fail(waiting, &no_reply_for_each());
             }
-            Err(fault) => {
-                for one in waiting {
-                    let _ = one.reply.send(Err(fault.copy()));
-                }
-            }
+            Err(fault) => fail(waiting, &fault),
         }
     }
 
@@ -277,6 +268,18 @@ impl Batcher {
         });
         join_all(calls).await;
     }
+}
+
+fn fail(waiting: Vec<Waiting>, fault: &Fault) {
+    for one in waiting {
+        let _ = one.reply.send(Err(fault.copy()));
+    }
+}
+
+/// The fault of operations that the server may have carried out, or may yet do.
+fn no_reply_for_each() -> Fault {
+    let why = "its reply to several requests is not one for each";
+    RedisError::from((ErrorKind::Parse, why)).into()
 }
 
 fn size(waiting: &[Waiting]) -> usize {
