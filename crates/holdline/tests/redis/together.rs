@@ -6,11 +6,15 @@ use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
+use std::future::{Future, poll_fn};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
 
 fn calls(server: &Server) -> u64 {
     let text: String = server.query(&["INFO", "commandstats"]);
@@ -208,11 +212,14 @@ async fn an_abandoned_call_takes_no_other_along() {
     }
 }
 
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("the system gives a runtime")
+}
+
 /// A runtime that ends with calls in its hands lets those of another go on.
 #[test]
 fn a_runtime_may_end_with_the_queue_in_its_hands() {
     let Some(server) = private("together_runtime", &[]) else { return };
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime().block_on(open(server.url())).expect("opens");
     let second = runtime();
     for _ in 0..5 {
@@ -232,6 +239,64 @@ fn a_runtime_may_end_with_the_queue_in_its_hands() {
         });
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
+}
+
+/// So does one that is not driven any more.
+#[test]
+fn a_runtime_may_stand_still_with_the_queue_in_its_hands() {
+    let Some(server) = private("together_still", &[]) else { return };
+    let (first, second) = (runtime(), runtime());
+    let client = second.block_on(open(server.url())).expect("opens");
+    second.block_on(enter_all(client.store())); // it has the connection
+    let store = Arc::clone(client.store());
+    first.block_on(async {
+        drop(tokio::spawn(async move { enter_all(&store).await.len() }));
+        tokio::task::yield_now().await;
+    });
+    let all = async {
+        let all = enter_all(client.store());
+        tokio::time::timeout(Duration::from_secs(30), all).await.expect("none hangs")
+    };
+    for answer in second.block_on(all) {
+        assert!(matches!(answer, Ok(Standing::Admitted(_))), "{answer:?}");
+    }
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = holdline::Result<Standing>> + 'a>>;
+
+/// Begins to enter these lines, on a runtime that is not driven any further.
+fn begin<'a>(runtime: &Runtime, client: &'a Client, lines: std::ops::Range<u128>) -> Vec<Call<'a>> {
+    let enter = |n| -> Call<'a> {
+        Box::pin(async move {
+            client.store().enter(&line(n), &ticket(n), &Arc::from(""), Enter::Queue).await
+        })
+    };
+    let mut calls: Vec<_> = lines.map(enter).collect();
+    runtime.block_on(poll_fn(|context| {
+        for call in &mut calls {
+            assert!(call.as_mut().poll(context).is_pending(), "nobody has answered yet");
+        }
+        Poll::Ready(())
+    }));
+    calls
+}
+
+/// What such a runtime was about to send has its time limit.
+#[test]
+fn a_call_in_the_hands_of_a_runtime_that_stands_still_ends() {
+    let Some(server) = private("together_taken", &[]) else { return };
+    let (first, second) = (runtime(), runtime());
+    let url = format!("{}?timeout=500ms", server.url());
+    let client = first.block_on(open(&url)).expect("opens");
+    first.block_on(enter_all(client.store())); // it has the connection
+    let mut calls = begin(&first, &client, 0..3); // two are alone, one is queued
+    let full = begin(&second, &client, 3..22); // and is taken along
+    let last = calls.pop().expect("three");
+    let answer =
+        first.block_on(async { tokio::time::timeout(Duration::from_secs(30), last).await });
+    let error = answer.expect("it does not hang").expect_err("nobody has sent it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(full);
 }
 
 /// Taken by the server's notice: three requests in all, no fourth to ask; and renewed soon, for the
