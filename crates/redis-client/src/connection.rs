@@ -295,7 +295,7 @@ impl Slot {
 }
 
 impl Connection {
-    /// All keys that match the pattern, on every server; some may come twice.
+    /// All keys that match the pattern and are text, on every server; some may come twice.
     ///
     /// # Errors
     ///

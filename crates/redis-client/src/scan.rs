@@ -30,10 +30,7 @@ pub(crate) async fn cluster(
             let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
             let reply =
                 conn.route_command(from(cursor, pattern), RoutingInfo::SingleNode(node)).await?;
-            let (next, found): (u64, Vec<String>) =
-                redis::from_redis_value(reply).map_err(RedisError::from)?;
-            keys.extend(found);
-            cursor = next;
+            cursor = add(reply, &mut keys)?;
             if cursor == 0 {
                 break;
             }
@@ -55,12 +52,17 @@ pub(crate) async fn one(
 ) -> Result<Vec<String>, Fault> {
     let (mut keys, mut cursor) = (Vec::new(), 0_u64);
     loop {
-        let command = from(cursor, pattern);
-        let (next, found): (u64, Vec<String>) = command.query_async(conn).await?;
-        keys.extend(found);
-        if next == 0 {
+        cursor = add(from(cursor, pattern).query_async(conn).await?, &mut keys)?;
+        if cursor == 0 {
             return Ok(keys);
         }
-        cursor = next;
     }
+}
+
+/// Adds the keys of a reply, except those that are no text. Returns the next cursor.
+fn add(reply: Value, keys: &mut Vec<String>) -> Result<u64, Fault> {
+    let (next, found): (u64, Vec<Vec<u8>>) =
+        redis::from_redis_value(reply).map_err(RedisError::from)?;
+    keys.extend(found.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+    Ok(next)
 }

@@ -183,3 +183,17 @@ async fn sentinels_and_a_failover() {
         .expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 }
+
+/// Other programs may have keys that are no text, in a database that locks without a prefix share.
+#[tokio::test]
+async fn keys_that_are_no_text_are_no_locks() {
+    let Some(server) = private("no_text", &[]) else { return };
+    let mut set = redis::cmd("SET");
+    let _: () = set.arg(b"\xffholdline:{y}").arg("x").query(&mut server.conn()).expect("taken");
+    for scheme in ["line", "string", "redisson"] {
+        let client = open(&format!("{}?scheme={scheme}", server.url())).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        client.list("").await.unwrap_or_else(|error| panic!("{scheme}: {error:#}"));
+        guard.unlock().await.expect("held");
+    }
+}
