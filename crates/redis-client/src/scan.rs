@@ -1,39 +1,29 @@
 //! Scans for all keys that match a pattern, on one server or on each primary of a cluster.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, broken};
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, RedisError, Value};
 
-/// Scans each primary that the cluster lists.
+/// Scans each primary of the cluster, as the cluster's client knows them: a node may not say at
+/// which host it is.
 pub(crate) async fn cluster(
     pattern: &str,
     conn: &mut ClusterConnection,
 ) -> Result<Vec<String>, Fault> {
-    let slots: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(conn).await?;
-    let mut primaries: Vec<(String, u16)> = slots
-        .iter()
-        .filter_map(|range| match range.get(2) {
-            Some(Value::Array(node)) => {
-                redis::from_redis_value(Value::Array(node.get(..2)?.to_vec())).ok()
-            }
-            _ => None,
-        })
-        .collect();
-    primaries.sort();
-    primaries.dedup();
+    let primaries = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let first = conn.route_command(from(0, pattern), primaries).await?;
+    let first: Vec<(String, Value)> = redis::from_redis_value(first).map_err(RedisError::from)?;
     let mut keys = Vec::new();
-    for (host, port) in primaries {
-        let mut cursor = 0;
-        loop {
-            let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
-            let reply =
-                conn.route_command(from(cursor, pattern), RoutingInfo::SingleNode(node)).await?;
+    for (address, reply) in first {
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| broken(false))?;
+        let (host, port) = (host.to_owned(), port.parse().map_err(|_| broken(false))?);
+        let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::ByAddress { host, port });
+        let mut cursor = add(reply.extract_error()?, &mut keys)?;
+        while cursor != 0 {
+            let reply = conn.route_command(from(cursor, pattern), node.clone()).await?;
             cursor = add(reply, &mut keys)?;
-            if cursor == 0 {
-                break;
-            }
         }
     }
     Ok(keys)
