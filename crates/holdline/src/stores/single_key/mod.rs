@@ -153,7 +153,7 @@ impl SingleKey {
         let size = 2 * key.len() + 512;
         let explain = |fault| explain(fault, &self.shared.address, &format!("lock \"{key}\""));
         let answer = with_retry(|| self.connection.run(script, size, &all)).await;
-        answer.map(|answer| (answer.value, answer.repeated)).map_err(explain)
+        answer.map(|answer| (answer.value, answer.doubt.is_some())).map_err(explain)
     }
 
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
