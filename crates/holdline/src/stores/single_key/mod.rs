@@ -188,9 +188,10 @@ impl SingleKey {
         Err(self.invalid_reply(&answer))
     }
 
-    /// Leaves after an abandoned request to enter: over the connection of that request, so that the
-    /// server cannot carry it out later. If that connection fails, over another; then the server
-    /// may carry it out, and the lock is held for one lease. Returns what [`run`](Self::run) does.
+    /// Leaves after an abandoned request to enter: over the connection for such requests, so that
+    /// the server cannot carry it out later. If that connection fails, over another. In that case,
+    /// or if it has replaced the one of the request, the server may carry the request out, and the
+    /// lock is held for one lease. Returns what [`run`](Self::run) does.
     async fn follow(
         &self,
         key: &str,
