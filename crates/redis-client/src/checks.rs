@@ -90,8 +90,12 @@ impl Connection {
         let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;
         let words: Vec<String> =
             answer.ok().and_then(|value| Vec::from_redis_value(value).ok()).unwrap_or_default();
-        let flags = words.get(1).map_or("", String::as_str);
-        let all = flags.contains('A');
-        flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
+        words.get(1).is_some_and(|flags| flags_suffice(flags))
     }
+}
+
+/// Whether a server with these `notify-keyspace-events` notifies of deleted and expired keys.
+pub fn flags_suffice(flags: &str) -> bool {
+    let all = flags.contains('A');
+    flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
 }

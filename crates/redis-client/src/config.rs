@@ -95,12 +95,15 @@ impl Config {
             connected: || (),
             sharded: false,
         };
-        config.place(kind, url.path)?;
+        let of_path = config.place(kind, url.path)?;
         let mut options = Options::new();
         for (key, value) in url.options {
             if !config.set(key, &value)? {
                 options.push((key.to_owned(), value));
             }
+        }
+        if of_path.is_some_and(|db| db != config.db) {
+            return Err(invalid("has two databases, in the path and as db"));
         }
         config.agrees()?;
         Ok((config, options))
@@ -117,15 +120,18 @@ impl Config {
         if self.tls && matches!(self.kind, Kind::Unix(_)) {
             return Err(invalid("names a socket of this machine, which has no TLS"));
         }
+        if self.db != 0 && self.kind == Kind::Cluster {
+            return Err(invalid("has a database, but a cluster has only number 0"));
+        }
+        if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
+            return Err(invalid("has a sentinel_user without a password for the sentinels"));
+        }
         self.tls_options.check(self.tls).map_err(invalid)
     }
 
-    /// Parses the path, whose meaning depends on the topology.
-    fn place(&mut self, kind: &str, path: &str) -> Result<()> {
-        let db = |text: &str| match text {
-            "" => Ok(0),
-            text => text.parse().map_err(|_| invalid("has a database that is no number")),
-        };
+    /// Parses the path, whose meaning depends on the topology. Returns the database, if it has one.
+    fn place(&mut self, kind: &str, path: &str) -> Result<Option<u32>> {
+        let mut number = "";
         match kind {
             "" if self.hosts.len() > 1 => {
                 return Err(invalid(
@@ -133,21 +139,24 @@ impl Config {
                      one URL for each",
                 ));
             }
-            "" => self.db = db(path)?,
+            "" => number = path,
             "unix" => self.kind = Kind::Unix(format!("/{}", decode(path)?)),
-            "cluster" if path.is_empty() || path == "0" => self.kind = Kind::Cluster,
-            "cluster" => return Err(invalid("has a database, but a cluster has only number 0")),
+            "cluster" => (self.kind, number) = (Kind::Cluster, path),
             "sentinel" => {
-                let (service, number) = path.split_once('/').unwrap_or((path, ""));
+                let service;
+                (service, number) = path.split_once('/').unwrap_or((path, ""));
                 if service.is_empty() {
                     return Err(invalid("lacks the service's name, as in redis+sentinel://h/name"));
                 }
                 self.kind = Kind::Sentinel(decode(service)?);
-                self.db = db(number)?;
             }
             _ => return Err(invalid("has an unknown scheme")),
         }
-        Ok(())
+        if number.is_empty() {
+            return Ok(None);
+        }
+        self.db = number.parse().map_err(|_| invalid("has a database that is no number"))?;
+        Ok(Some(self.db))
     }
 
     /// Sets an option. `false` if it is not about the servers.
@@ -235,6 +244,8 @@ mod tests {
             ("rediss://h?tls=true", "rediss://h:6379"),
             ("redis://h?tls=false", "redis://h:6379"),
             ("redis+sentinel://h/x?tls=true", "rediss+sentinel://h:26379/x"),
+            ("redis+cluster://h/0?db=0", "redis+cluster://h:6379"),
+            ("redis://h/3?db=3", "redis://h:6379/3"),
         ] {
             assert_eq!(read(url).expect("good").address(), same);
         }
@@ -258,6 +269,11 @@ mod tests {
             "redis+cluster://canary@a,b",
             "redis://h?timeout=5",
             "redis+cluster://h/1",
+            "redis+cluster://h?db=1",
+            "redis://h/3?db=4",
+            "redis://h/0?db=4",
+            "redis+sentinel://h/x/3?db=0",
+            "redis+sentinel://h/x?sentinel_user=canary",
             "redis+sentinel://h",
             "redis+proxy://h",
             "redis://h?password_env=HOLDLINE_NOT_SET",

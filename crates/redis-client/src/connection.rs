@@ -2,8 +2,9 @@
 //! after it breaks.
 //!
 //! It lives on the runtime of the call that made it. Every call has a time limit, including
-//! connecting. A connection on which a call has had no reply for a second is closed too: it may be
-//! cut without either end noticing.
+//! connecting. A connection may be cut without either end noticing. So if a call has been given up
+//! without a reply, and was sent more than a second ago, the next one gets a new connection, unless
+//! a later call was answered since.
 
 use crate::config::Config;
 use crate::connect::{self, Begin, Conn};
@@ -17,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a connection may leave a call without a reply before it is closed.
+/// How long ago a call may have been sent that was given up without a reply, before the connection
+/// is replaced.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The first pause between failed attempts to connect, and the longest.
@@ -40,8 +42,11 @@ struct Slot {
     attempt: Option<Attempt>,
     /// The number of the last attempt, and of the connection that it made.
     number: u64,
-    /// Since when calls have gone without a reply.
+    /// When the first call was sent that was given up without a reply, and after the last one that
+    /// was answered.
     silent: Option<Time>,
+    /// When the last call was sent that was answered, or when the connection was made.
+    heard: Time,
     /// The number of consecutive failures.
     failures: u32,
     /// The earliest time of the next attempt.
@@ -148,14 +153,14 @@ impl Connection {
     ///
     /// As [`run`](Self::run).
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        let limit = clock::now().after(self.config.timeout);
-        let talk = pin!(self.converse(command));
-        within(limit, talk).await.unwrap_or(Err(Fault::Silence))
+        let sent = clock::now();
+        let talk = pin!(self.converse(command, sent));
+        within(sent.after(self.config.timeout), talk).await.unwrap_or(Err(Fault::Silence))
     }
 
-    async fn converse(&self, command: &Cmd) -> Result<Value, Fault> {
+    async fn converse(&self, command: &Cmd, sent: Time) -> Result<Value, Fault> {
         let Found { mut conn, number } = self.conn().await?;
-        let mut call = CallInFlight { connection: self, number, answered: false };
+        let mut call = CallInFlight { connection: self, number, sent, answered: false };
         let reply = conn.ask(command).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(..)));
         drop(call);
@@ -197,7 +202,7 @@ impl Connection {
         let conn = within(limit, pin!(connecting)).await.unwrap_or(Err(Fault::Silence))?;
         (self.config.connected)();
         let mut slot = self.slot.lock();
-        *slot = Slot { conn: Some(conn), number: slot.number + 1, ..Slot::default() };
+        *slot = Slot::with(Found { conn, number: slot.number + 1 });
         Ok(())
     }
 
@@ -258,6 +263,10 @@ async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
 }
 
 impl Slot {
+    fn with(Found { conn, number }: Found) -> Self {
+        Slot { conn: Some(conn), number, heard: clock::now(), ..Slot::default() }
+    }
+
     /// The current connection, unless it is silent.
     fn usable(&mut self) -> Option<Found> {
         if self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
@@ -275,7 +284,7 @@ impl Slot {
         }
         self.attempt = None;
         if let Ok(found) = made {
-            *self = Slot { conn: Some(found.conn.clone()), number, ..Slot::default() };
+            *self = Slot::with(found.clone());
         } else {
             let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
             let pause = backoff.pause(self.failures, fastrand::u64(..));
@@ -286,7 +295,7 @@ impl Slot {
 }
 
 impl Connection {
-    /// All keys that match the pattern, on every server; some may come twice.
+    /// All keys that match the pattern and are text, on every server; some may come twice.
     ///
     /// # Errors
     ///
@@ -321,6 +330,7 @@ impl Connection {
 struct CallInFlight<'a> {
     connection: &'a Connection,
     number: u64,
+    sent: Time,
     answered: bool,
 }
 
@@ -332,8 +342,9 @@ impl Drop for CallInFlight<'_> {
         }
         if self.answered {
             slot.silent = None;
+            slot.heard = slot.heard.max(self.sent);
         } else if slot.silent.is_none() {
-            slot.silent = Some(clock::now());
+            slot.silent = Some(slot.heard.max(self.sent));
         }
     }
 }

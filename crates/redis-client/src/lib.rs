@@ -33,7 +33,7 @@ mod probe;
 mod redirects;
 mod scan;
 
-pub use checks::too_old;
+pub use checks::{flags_suffice, too_old};
 pub use config::{Config, KNOWN, Kind, duration, invalid};
 pub use connect::ask_sentinel;
 pub use connection::{Connection, Script};

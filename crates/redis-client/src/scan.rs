@@ -1,42 +1,29 @@
 //! Scans for all keys that match a pattern, on one server or on each primary of a cluster.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, broken};
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, RedisError, Value};
 
-/// Scans each primary that the cluster lists.
+/// Scans each primary of the cluster, as the cluster's client knows them: a node may not say at
+/// which host it is.
 pub(crate) async fn cluster(
     pattern: &str,
     conn: &mut ClusterConnection,
 ) -> Result<Vec<String>, Fault> {
-    let slots: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(conn).await?;
-    let mut primaries: Vec<(String, u16)> = slots
-        .iter()
-        .filter_map(|range| match range.get(2) {
-            Some(Value::Array(node)) => {
-                redis::from_redis_value(Value::Array(node.get(..2)?.to_vec())).ok()
-            }
-            _ => None,
-        })
-        .collect();
-    primaries.sort();
-    primaries.dedup();
+    let primaries = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let first = conn.route_command(from(0, pattern), primaries).await?;
+    let first: Vec<(String, Value)> = redis::from_redis_value(first).map_err(RedisError::from)?;
     let mut keys = Vec::new();
-    for (host, port) in primaries {
-        let mut cursor = 0;
-        loop {
-            let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
-            let reply =
-                conn.route_command(from(cursor, pattern), RoutingInfo::SingleNode(node)).await?;
-            let (next, found): (u64, Vec<String>) =
-                redis::from_redis_value(reply).map_err(RedisError::from)?;
-            keys.extend(found);
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
+    for (address, reply) in first {
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| broken(false))?;
+        let (host, port) = (host.to_owned(), port.parse().map_err(|_| broken(false))?);
+        let node = RoutingInfo::SingleNode(SingleNodeRoutingInfo::ByAddress { host, port });
+        let mut cursor = add(reply.extract_error()?, &mut keys)?;
+        while cursor != 0 {
+            let reply = conn.route_command(from(cursor, pattern), node.clone()).await?;
+            cursor = add(reply, &mut keys)?;
         }
     }
     Ok(keys)
@@ -55,12 +42,17 @@ pub(crate) async fn one(
 ) -> Result<Vec<String>, Fault> {
     let (mut keys, mut cursor) = (Vec::new(), 0_u64);
     loop {
-        let command = from(cursor, pattern);
-        let (next, found): (u64, Vec<String>) = command.query_async(conn).await?;
-        keys.extend(found);
-        if next == 0 {
+        cursor = add(from(cursor, pattern).query_async(conn).await?, &mut keys)?;
+        if cursor == 0 {
             return Ok(keys);
         }
-        cursor = next;
     }
+}
+
+/// Adds the keys of a reply, except those that are no text. Returns the next cursor.
+fn add(reply: Value, keys: &mut Vec<String>) -> Result<u64, Fault> {
+    let (next, found): (u64, Vec<Vec<u8>>) =
+        redis::from_redis_value(reply).map_err(RedisError::from)?;
+    keys.extend(found.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+    Ok(next)
 }

@@ -2,11 +2,10 @@
 //! majority whose answers come first: several tickets' remains, each on a few nodes, would keep
 //! others out together. G6.
 
+use crate::{client, name, nodes, quorum, ticket};
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
-use holdline::stores::memory::Memory;
-use holdline::stores::quorum::Quorum;
-use holdline::{Client, Mutex, Name};
+use holdline::store::{Enter, Standing, Store, TicketId};
+use holdline::{Mutex, Name};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::{soon, until};
 use std::sync::Arc;
@@ -16,23 +15,6 @@ use std::time::Duration;
 const SLOW: Fault = Fault::Delay(Duration::from_millis(40));
 
 const NOWHERE: [usize; 0] = [];
-
-fn nodes() -> Vec<Arc<Chaos>> {
-    (0..5).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect()
-}
-
-fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
-    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
-    Quorum::new(stores).expect("enough nodes")
-}
-
-fn name() -> Name {
-    Name::new("x").expect("fine")
-}
-
-fn ticket(id: u128) -> Ticket {
-    holdline_testkit::ticket(id, Duration::from_secs(60))
-}
 
 /// On which nodes somebody stands in the line.
 async fn taken(nodes: &[Arc<Chaos>]) -> Vec<usize> {
@@ -49,13 +31,13 @@ async fn taken(nodes: &[Arc<Chaos>]) -> Vec<usize> {
 #[tokio::test]
 async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
     for slow in [[0, 1], [1, 3], [3, 4]] {
-        let nodes = nodes();
-        let client = Client::new(Arc::new(quorum(&nodes)));
+        let nodes = nodes(5);
+        let (client, other) = (client(&nodes), client(&nodes));
         for at in slow {
             nodes[at].always(Op::Leave, SLOW);
         }
         nodes[2].calls(Op::Enter, 0, 1, Fault::Stutter(1));
-        let (lock, listed) = (Mutex::new(&client, "x"), Client::new(Arc::new(quorum(&nodes))));
+        let lock = Mutex::new(&client, "x");
         {
             let mut acquisition = Box::pin(lock.lock());
             assert!(futures_util::poll!(&mut acquisition).is_pending());
@@ -66,7 +48,7 @@ async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
         drop(lock.lock().await.expect("nobody is there"));
         soon("all that was given up", client.settle()).await;
         assert_eq!(taken(&nodes).await, NOWHERE, "slow were {slow:?}");
-        assert_eq!(listed.list("").await.expect("works"), []);
+        assert_eq!(other.list("").await.expect("works"), []);
     }
 }
 
@@ -74,7 +56,7 @@ async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
 #[tokio::test]
 async fn a_try_that_fails_is_on_no_node() {
     for missing in [None, Some(Fault::FailBefore), Some(Fault::HangBefore)] {
-        let nodes = nodes();
+        let nodes = nodes(5);
         // A rival has two of them, or a bare majority; one may be away.
         for rivals in [2, 3] {
             for node in &nodes[..rivals] {
@@ -107,7 +89,7 @@ async fn a_try_that_fails_is_on_no_node() {
 /// A try whose departure no majority confirms is in doubt, and its ticket gets nothing any more.
 #[tokio::test]
 async fn a_try_that_cannot_leave_is_in_doubt() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     for node in &nodes[..3] {
         node.enter(&name(), &ticket(1), &Arc::from(""), Enter::Try).await.expect("works");
         node.always(Op::Leave, Fault::FailBefore);
@@ -130,7 +112,7 @@ async fn a_try_that_cannot_leave_is_in_doubt() {
 /// The two who stand in for a victim are gone with the answer, and when nobody waits for it.
 #[tokio::test]
 async fn a_force_unlock_leaves_nobody_behind() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let quorum = quorum(&nodes);
     let (name, note) = (name(), Arc::from(""));
     quorum.enter(&name, &ticket(1), &note, Enter::Try).await.expect("works");
@@ -158,7 +140,7 @@ async fn a_force_unlock_leaves_nobody_behind() {
 /// More departures than a node is asked for at once wait, and are not put off.
 #[tokio::test]
 async fn many_tries_that_fail_are_on_no_node() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let quorum = Arc::new(quorum(&nodes));
     let names: Vec<Name> = (0..300).map(|n| Name::new(format!("n {n}")).expect("fine")).collect();
     for name in &names {
@@ -180,7 +162,7 @@ async fn many_tries_that_fail_are_on_no_node() {
 /// A renewal brings a node in again, and its question arrives after the lock was given up.
 #[tokio::test]
 async fn a_repair_that_is_late_is_taken_back() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let quorum = quorum(&nodes);
     let (name, note, mut ticket) = (name(), Arc::from(""), ticket(1));
     ticket.lease = Duration::from_secs(5); // two tenths of it later it is brought in again

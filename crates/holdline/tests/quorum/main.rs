@@ -8,3 +8,34 @@ mod nodes;
 mod silent;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod storm;
+
+use holdline::store::{Store, Ticket};
+use holdline::stores::memory::Memory;
+use holdline::stores::quorum::Quorum;
+use holdline::{Client, Name};
+use holdline_conformance::Chaos;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Nodes that can be made to fail.
+fn nodes(count: usize) -> Vec<Arc<Chaos>> {
+    (0..count).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect()
+}
+
+fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
+    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    Quorum::new(stores).expect("enough nodes")
+}
+
+/// A client of a quorum of its own, as another process has one.
+fn client(nodes: &[Arc<Chaos>]) -> Client {
+    Client::new(Arc::new(quorum(nodes)))
+}
+
+fn name() -> Name {
+    Name::new("x").expect("fine")
+}
+
+fn ticket(id: u128) -> Ticket {
+    holdline_testkit::ticket(id, Duration::from_secs(60))
+}

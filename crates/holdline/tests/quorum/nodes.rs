@@ -1,5 +1,6 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
+use crate::{client, name, nodes, ticket};
 use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
@@ -9,20 +10,11 @@ use holdline_conformance::{Chaos, Fault, Op};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `n` nodes that can be made to fail, and a client over them.
-fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
-    let nodes: Vec<_> = (0..n).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect();
+/// Nodes, and a client over them.
+fn with_client(count: usize) -> (Vec<Arc<Chaos>>, Client) {
+    let nodes = nodes(count);
     let client = client(&nodes);
     (nodes, client)
-}
-
-fn client(nodes: &[Arc<Chaos>]) -> Client {
-    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
-    Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
-}
-
-fn ticket(id: u128) -> Ticket {
-    holdline_testkit::ticket(id, Duration::from_secs(60))
 }
 
 fn break_down(node: &Chaos) {
@@ -33,7 +25,7 @@ fn break_down(node: &Chaos) {
 
 #[tokio::test]
 async fn a_minority_may_fail_and_a_majority_may_not() {
-    let (nodes, client) = nodes(5);
+    let (nodes, client) = with_client(5);
     let lock = Mutex::new(&client, "x");
     break_down(&nodes[0]);
     break_down(&nodes[3]);
@@ -54,7 +46,7 @@ async fn a_minority_may_fail_and_a_majority_may_not() {
 
 #[tokio::test]
 async fn a_silent_node_costs_a_part_of_the_lease_and_no_more() {
-    let (nodes, client) = nodes(3);
+    let (nodes, client) = with_client(3);
     nodes[1].always(Op::Enter, Fault::HangBefore);
     nodes[1].always(Op::Leave, Fault::HangBefore);
     let start = std::time::Instant::now();
@@ -66,11 +58,11 @@ async fn a_silent_node_costs_a_part_of_the_lease_and_no_more() {
 /// A majority's answers end an unlock; what the others have not been asked by then, they still are.
 #[tokio::test]
 async fn an_unlock_reaches_the_slow_nodes_too() {
-    let (nodes, client) = nodes(5);
+    let (nodes, client) = with_client(5);
     for slow in &nodes[3..] {
         slow.always(Op::Leave, Fault::Delay(Duration::from_millis(100)));
     }
-    let name = holdline::Name::new("x").expect("fine");
+    let name = name();
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
     guard.unlock().await.expect("held to the end");
     let left = async || {
@@ -90,11 +82,11 @@ async fn an_unlock_reaches_the_slow_nodes_too() {
 /// Gives every node a turn at being left out, so that each majority has somebody who lags behind.
 #[tokio::test]
 async fn tokens_rise_through_majorities_that_lag() {
-    let (nodes, client) = nodes(5);
+    let (nodes, client) = with_client(5);
     let mut last = 0;
     for turn in 0..200_usize {
         // Clients come and go: what one has learnt, the next does not know.
-        let fresh = self::client(&nodes);
+        let fresh = crate::client(&nodes);
         let client = if turn % 3 == 0 { &fresh } else { &client };
         for away in [turn % 5, (turn * 7 + 2) % 5] {
             break_down(&nodes[away]);
@@ -108,10 +100,9 @@ async fn tokens_rise_through_majorities_that_lag() {
         }
         // What the absent ones were not told ends with its lease; do not wait for it here.
         for node in &nodes {
-            let view =
-                node.snapshot(&holdline::Name::new("x").expect("fine")).await.expect("healed");
+            let view = node.snapshot(&name()).await.expect("healed");
             for place in view.places {
-                let name = holdline::Name::new("x").expect("fine");
+                let name = name();
                 node.leave(&name, place.id).await.expect("healed");
             }
         }
@@ -120,8 +111,8 @@ async fn tokens_rise_through_majorities_that_lag() {
 
 #[tokio::test]
 async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() {
-    let (nodes, client) = nodes(3);
-    let name = holdline::Name::new("x").expect("fine");
+    let (nodes, client) = with_client(3);
+    let name = name();
     let lock = Mutex::new(&client, "x").lease(Duration::from_millis(600));
     let guard = lock.lock().await.expect("works");
     let id = guard.ticket();
@@ -146,9 +137,9 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
 /// meanwhile is not let in by the same ticket, whose place that leave would take away. G1.
 #[tokio::test]
 async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
-    let (nodes, client) = nodes(3);
+    let (nodes, client) = with_client(3);
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
-    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let (name, note) = (name(), Arc::from(""));
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     let quorum = Quorum::new(stores).expect("enough nodes");
     let ticket = ticket(1);
@@ -176,7 +167,7 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
     let stores = seen.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     let force = Quorum::new(stores).expect("enough nodes");
     let quorum = Quorum::new(spaces.clone()).expect("enough nodes");
-    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let (name, note) = (name(), Arc::from(""));
     let (victim, next) = (ticket(1), ticket(2));
 
     // It is in on node 2, and not yet on the others, when the force begins, which cannot reach 1.
@@ -206,14 +197,14 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
 /// who keeps trying is not let in before there is a number. G19.
 #[tokio::test]
 async fn a_force_unlock_fences_also_with_a_silent_node_and_an_eager_rival() {
-    let (nodes, client) = nodes(3);
+    let (nodes, client) = with_client(3);
     for op in [Op::Enter, Op::Leave, Op::Snapshot, Op::Evict] {
         nodes[1].always(op, Fault::HangBefore);
     }
     let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
-    let rival = Mutex::new(&self::client(&nodes), "x");
+    let rival = Mutex::new(&crate::client(&nodes), "x");
     let rival = tokio::spawn(async move { rival.lock().await.expect("two of three are enough") });
-    let elsewhere = self::client(&nodes);
+    let elsewhere = crate::client(&nodes);
     let number = elsewhere.force_unlock("x", guard.ticket(), "a test").await.expect("enough");
     let number = number.expect("it was there");
     let rival = tokio::time::timeout(Duration::from_secs(60), rival).await;
@@ -226,15 +217,15 @@ async fn a_force_unlock_fences_also_with_a_silent_node_and_an_eager_rival() {
 /// is newer.
 #[tokio::test]
 async fn a_majority_that_forgets_lets_two_in_and_the_token_tells_them_apart() {
-    let (nodes, client) = nodes(3);
-    let name = holdline::Name::new("x").expect("fine");
+    let (nodes, client) = with_client(3);
+    let name = name();
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
     let fence = holdline::Fence::default();
     fence.check(guard.token()).expect("the first");
     for node in &nodes[..2] {
         assert!(node.leave(&name, guard.ticket()).await.expect("works"));
     }
-    let elsewhere = self::client(&nodes);
+    let elsewhere = crate::client(&nodes);
     let rival = Mutex::new(&elsewhere, "x").lock().await.expect("a majority is free");
     assert!(guard.is_valid() && rival.is_valid(), "the first learns of it when it renews");
     fence.check(rival.token()).expect("the newer");
@@ -247,13 +238,13 @@ async fn a_majority_that_forgets_lets_two_in_and_the_token_tells_them_apart() {
 /// and is back at once, a rival finds a majority as well. G3: the token tells who is newer.
 #[tokio::test]
 async fn one_node_that_forgets_too_soon_lets_two_in() {
-    let (nodes, client) = nodes(3);
-    let name = holdline::Name::new("x").expect("fine");
+    let (nodes, client) = with_client(3);
+    let name = name();
     break_down(&nodes[2]);
     let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
     nodes[2].heal();
     assert!(nodes[1].leave(&name, guard.ticket()).await.expect("works"));
-    let rival = Mutex::new(&self::client(&nodes), "x").lock().await.expect("two are free");
+    let rival = Mutex::new(&crate::client(&nodes), "x").lock().await.expect("two are free");
     assert!(guard.is_valid() && rival.is_valid(), "the first learns of it when it renews");
     assert!(rival.token() > guard.token());
     tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
@@ -263,13 +254,13 @@ async fn one_node_that_forgets_too_soon_lets_two_in() {
 /// The same, but the node stays away for as long as the lock may count on it. G1.
 #[tokio::test]
 async fn one_node_that_forgets_and_stays_away_for_a_lease_lets_nobody_in() {
-    let (nodes, client) = nodes(3);
-    let name = holdline::Name::new("x").expect("fine");
+    let (nodes, client) = with_client(3);
+    let name = name();
     break_down(&nodes[2]);
     let lease = Duration::from_millis(600);
     let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("two of three");
     nodes[2].heal();
-    let (elsewhere, ticket) = (self::client(&nodes), guard.ticket());
+    let (elsewhere, ticket) = (crate::client(&nodes), guard.ticket());
     assert!(nodes[1].leave(&name, ticket).await.expect("works"));
     break_down(&nodes[1]);
     let away = tokio::time::Instant::now() + lease;
@@ -291,7 +282,7 @@ async fn one_node_that_forgets_and_stays_away_for_a_lease_lets_nobody_in() {
 
 #[tokio::test]
 async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
-    let (nodes, client) = nodes(3);
+    let (nodes, client) = with_client(3);
     let lock = Mutex::new(&client, "x");
     lock.lock().await.expect("works").unlock().await.expect("held");
     let count = || nodes.iter().map(|node| node.count(Op::Enter)).sum::<usize>();
@@ -302,9 +293,23 @@ async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
     assert_eq!(count() - before, 20 * 3, "each node was asked once for each lock");
 }
 
+/// Two processes that take turns do not drive each other's requests, and so the tokens, ever
+/// farther away from the clocks.
+#[tokio::test]
+async fn tokens_stay_near_the_clocks_whoever_takes_turns() {
+    let (nodes, one) = with_client(3);
+    let locks = [Mutex::new(&one, "x"), Mutex::new(&client(&nodes), "x")];
+    for turn in [0, 0].into_iter().chain((1..=1000).map(|turn| turn % 2)) {
+        let guard = locks[turn].lock().await.expect("works");
+        let ahead = guard.token().saturating_sub(holdline::clock::wall_micros());
+        assert!(ahead < 1_100_000, "{ahead} microseconds");
+        guard.unlock().await.expect("held");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rivals_end_their_ties_and_never_overlap() {
-    let (nodes, _) = nodes(5);
+    let nodes = nodes(5);
     let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let last = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let rivals = (0..6).map(|_| {

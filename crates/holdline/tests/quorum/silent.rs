@@ -1,10 +1,11 @@
 //! A quorum with nodes that say nothing: they cost the others nothing, and count again when they
 //! are back. And what a quorum refuses, and what it tells of evictions.
 
+use crate::{client, name, nodes, quorum, ticket};
 use holdline::store::{Enter, Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
-use holdline::{Client, ErrorKind, Mutex, Name, open};
+use holdline::{ErrorKind, Mutex, open};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::{soon, until};
 use std::sync::Arc;
@@ -12,19 +13,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const OPS: [Op; 5] = [Op::Enter, Op::Leave, Op::Snapshot, Op::List, Op::Evict];
-
-fn nodes() -> Vec<Arc<Chaos>> {
-    (0..5).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect()
-}
-
-fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
-    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
-    Quorum::new(stores).expect("enough nodes")
-}
-
-fn client(nodes: &[Arc<Chaos>]) -> Client {
-    Client::new(Arc::new(quorum(nodes)))
-}
 
 fn all(node: &Chaos, fault: Fault) {
     for op in OPS {
@@ -75,7 +63,7 @@ async fn rivals_end_their_ties_on_a_bare_majority() {
 /// time; and it counts again when it answers.
 #[tokio::test]
 async fn a_silent_node_is_asked_in_the_background_only() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let client = client(&nodes);
     let lock = Mutex::new(&client, "x");
     lock.lock().await.expect("works").unlock().await.expect("held");
@@ -114,7 +102,7 @@ async fn a_silent_node_is_asked_in_the_background_only() {
 
 #[tokio::test]
 async fn a_lock_is_renewed_through_the_silence_of_a_minority() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let client = client(&nodes);
     let lease = Duration::from_millis(600);
     let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
@@ -130,9 +118,9 @@ async fn a_lock_is_renewed_through_the_silence_of_a_minority() {
 #[tokio::test]
 async fn a_place_on_a_node_that_was_away_is_given_up_later() {
     for fault in [Fault::FailBefore, Fault::HangBefore] {
-        let nodes = nodes();
+        let nodes = nodes(5);
         let client = client(&nodes);
-        let name = Name::new("x").expect("fine");
+        let name = name();
         let guard = Mutex::new(&client, "x").lock().await.expect("works");
         until("everywhere", async || {
             nodes[4].snapshot(&name).await.is_ok_and(|view| view.places.len() == 1)
@@ -148,17 +136,13 @@ async fn a_place_on_a_node_that_was_away_is_given_up_later() {
     }
 }
 
-fn ticket(id: u128, capacity: u32) -> Ticket {
-    Ticket { capacity, ..holdline_testkit::ticket(id, Duration::from_secs(60)) }
-}
-
 /// What no retry helps is not waited for: as with one store.
 #[tokio::test]
 async fn what_a_majority_refuses_for_good_is_told_so() {
-    let nodes = nodes();
-    let (name, note) = (Name::new("x").expect("fine"), Arc::from(""));
+    let nodes = nodes(5);
+    let (name, note) = (name(), Arc::from(""));
     for (at, node) in nodes.iter().enumerate().take(3) {
-        let other = ticket(at as u128, 5);
+        let other = Ticket { capacity: 5, ..ticket(at as u128) };
         node.enter(&name, &other, &note, Enter::Try).await.expect("a semaphore is taken");
     }
     let lock = Mutex::new(&client(&nodes), "x");
@@ -169,13 +153,13 @@ async fn what_a_majority_refuses_for_good_is_told_so() {
 /// Each eviction once, oldest first, also if some of the nodes do not know it.
 #[tokio::test]
 async fn the_evictions_of_the_nodes_are_told_once_each() {
-    let nodes = nodes();
+    let nodes = nodes(5);
     let quorum = quorum(&nodes);
-    let (name, note) = (Name::new("x").expect("fine"), Arc::from(""));
+    let (name, note) = (name(), Arc::from(""));
     for number in 1..=3 {
         let away = &nodes[number as usize];
         all(away, Fault::FailBefore);
-        let ticket = ticket(number, 1);
+        let ticket = ticket(number);
         quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("a majority is there");
         let words = format!("reason {number}");
         let number = quorum.evict(&name, ticket.id, &words).await.expect("a majority is there");

@@ -1,9 +1,15 @@
 //! Connections that break while somebody looks at locks or breaks them: what was lost on the way is
 //! asked for again, and what cannot be known is not guessed.
 
-use holdline::{Client, ErrorKind, Mutex, open};
+use holdline::store::{Enter, TicketId};
+use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::{Server, cluster, private};
-use holdline_testkit::{Link, until};
+use holdline_testkit::{Link, ticket, until};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex as Cell};
+use std::thread;
+use std::time::Duration;
 
 const OPTIONS: [&str; 2] = ["", "?scheme=string&prefix=lock:"];
 
@@ -125,4 +131,119 @@ async fn whether_a_lock_in_a_cluster_was_released_is_not_guessed() {
         client.settle().await;
         assert!(client.inspect("x").await.expect("works").holders.is_empty(), "it was released");
     }
+}
+
+/// A proxy that can keep a request back, and deliver it when nobody expects it any more.
+struct Late {
+    address: SocketAddr,
+    server: SocketAddr,
+    state: Arc<Cell<LateState>>,
+}
+
+#[derive(Default)]
+struct LateState {
+    keeps_next: bool,
+    refuses: bool,
+    kept: Vec<u8>,
+}
+
+impl Late {
+    fn to(server: &Server) -> Late {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let address = listener.local_addr().expect("it has one");
+        let server = SocketAddr::from(([127, 0, 0, 1], server.port()));
+        let state = Arc::new(Cell::new(LateState::default()));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if !shared.lock().expect("no panic").refuses {
+                    let (state, server) = (Arc::clone(&shared), TcpStream::connect(server));
+                    thread::spawn(move || pass_on(&state, &client, &server.expect("it listens")));
+                }
+            }
+        });
+        Late { address, server, state }
+    }
+
+    async fn open(&self) -> Client {
+        let client = open(&format!("redis://{}", self.address)).await.expect("opens");
+        let lock = Mutex::new(&client, "another");
+        lock.lock().await.expect("works").unlock().await.expect("held"); // it knows the scripts
+        client
+    }
+
+    /// Keeps the next call of a script back, and closes its connection; and refuses new ones.
+    fn keep_next(&self, refuses: bool) {
+        let state = LateState { keeps_next: true, refuses, kept: Vec::new() };
+        *self.state.lock().expect("no panic") = state;
+    }
+
+    fn serve_again(&self) {
+        self.state.lock().expect("no panic").refuses = false;
+    }
+
+    /// Delivers what was kept back, and waits for the reply.
+    fn deliver(&self) {
+        let kept = std::mem::take(&mut self.state.lock().expect("no panic").kept);
+        assert!(!kept.is_empty(), "a request was kept back");
+        let mut server = TcpStream::connect(self.server).expect("it listens");
+        server.write_all(&kept).expect("it is open");
+        assert!(server.read(&mut [0; 1024]).expect("a reply") > 0);
+    }
+}
+
+fn pass_on(state: &Cell<LateState>, mut client: &TcpStream, mut server: &TcpStream) {
+    let mut replies = server.try_clone().expect("it is open");
+    let mut back = client.try_clone().expect("it is open");
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut replies, &mut back);
+        let _ = back.shutdown(Shutdown::Both);
+    });
+    let mut bytes = [0; 4096];
+    while let Ok(size @ 1..) = client.read(&mut bytes) {
+        let request = &bytes[..size];
+        let mut state = state.lock().expect("no panic");
+        if state.keeps_next && request.windows(7).any(|word| word == b"EVALSHA") {
+            state.keeps_next = false;
+            state.kept = request.to_vec();
+            break;
+        }
+        drop(state);
+        if server.write_all(request).is_err() {
+            break;
+        }
+    }
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+/// G7: a try whose first request is carried out when its second has long been answered takes no
+/// place.
+#[tokio::test]
+async fn a_try_that_comes_late_takes_nothing() {
+    let Some(server) = private("late_try", &[]) else { return };
+    let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
+    let over = late.open().await;
+    let guard = Mutex::new(&direct, "x").lock().await.expect("works");
+    late.keep_next(false);
+    assert!(Mutex::new(&over, "x").try_lock().await.expect("asked again").is_none());
+    over.settle().await;
+    guard.unlock().await.expect("held");
+    late.deliver();
+    assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
+/// G7: nor does one whose second request could not be sent, and which was given up.
+#[tokio::test]
+async fn a_request_that_comes_late_is_barred() {
+    let Some(server) = private("late_enter", &[]) else { return };
+    let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
+    let over = late.open().await;
+    let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
+    late.keep_next(true);
+    let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await;
+    assert_eq!(entered.expect_err("nobody answers").kind(), ErrorKind::Unavailable);
+    late.serve_again();
+    until("it is given up", async || over.store().leave(&name, TicketId(7)).await.is_ok()).await;
+    late.deliver();
+    assert_eq!(direct.inspect("x").await.expect("works").holders, []);
 }

@@ -7,6 +7,7 @@ use holdline_testkit::{Link, Way, until};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -111,6 +112,48 @@ async fn a_connection_that_takes_longer_than_a_renewal_may() {
         assert!(held.is_valid(), "{options}: no renewal got a connection");
         held.unlock().await.expect("held");
     }
+}
+
+/// An address that passes connections on to the server. At a word, those that there are go dead:
+/// nothing gets through them any more, and nobody is told. New ones work.
+async fn going_dead(server: &Server) -> (SocketAddr, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let (address, port) = (listener.local_addr().expect("it is bound"), server.port());
+    let (word, dead) = watch::channel(());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut dead = dead.clone();
+            dead.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(("127.0.0.1", port)).await?;
+                tokio::select! {
+                    ended = tokio::io::copy_bidirectional(&mut near, &mut far) => ended,
+                    _ = dead.changed() => std::future::pending().await,
+                }
+            });
+        }
+    });
+    (address, word)
+}
+
+/// Also with a short lease: the first renewal that is not answered costs one more, and the third
+/// has a new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_goes_dead_is_replaced_in_time() {
+    let Some(server) = private("dead", &[]) else { return };
+    let (address, word) = going_dead(&server).await;
+    let client = open(&format!("redis://{address}")).await.expect("opens");
+    let lease = Duration::from_secs(4);
+    let held = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
+    let mut remaining = held.remaining();
+    until("it is renewed", async || {
+        let before = std::mem::replace(&mut remaining, held.remaining());
+        remaining > before
+    })
+    .await;
+    word.send_replace(());
+    tokio::time::sleep(lease * 2).await;
+    assert!(held.is_valid(), "all renewals went over the dead connection");
 }
 
 #[tokio::test]

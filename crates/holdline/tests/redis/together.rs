@@ -6,8 +6,15 @@ use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
+use std::future::{Future, poll_fn};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
 
 fn calls(server: &Server) -> u64 {
     let text: String = server.query(&["INFO", "commandstats"]);
@@ -59,6 +66,62 @@ async fn each_gets_its_own_answer() {
     let leave = |n| async move { (n, store.leave(&line(n), TicketId(n)).await) };
     for (n, answer) in join_all((0..100).map(leave)).await {
         assert_eq!(answer.ok(), (n != 42).then_some(true), "{n}");
+    }
+}
+
+/// The words of the next command on a connection.
+fn command(from: &mut impl BufRead) -> Option<Vec<String>> {
+    let number = |from: &mut dyn BufRead| {
+        let mut text = String::new();
+        from.read_line(&mut text).ok()?;
+        text.get(1..)?.trim().parse::<usize>().ok()
+    };
+    let count = number(from)?;
+    (0..count)
+        .map(|_| {
+            let mut word = vec![0; number(from)? + 2];
+            from.read_exact(&mut word).ok()?;
+            word.truncate(word.len() - 2);
+            Some(String::from_utf8_lossy(&word).into_owned())
+        })
+        .collect()
+}
+
+/// A server that is loading its data whenever it is asked about one line, and whose reply about
+/// several is the number of one place.
+fn confused() -> u16 {
+    let serve = |mut stream: TcpStream| {
+        let mut asked = BufReader::new(stream.try_clone().expect("it is open"));
+        while let Some(words) = command(&mut asked) {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let reply = match words[..] {
+                ["INFO", ..] => "$0\r\n\r\n",
+                ["EVALSHA", _, "1", ..] => "-LOADING for ever\r\n",
+                ["EVALSHA", ..] => ":1700000000000000\r\n",
+                _ => "-ERR unknown command\r\n",
+            };
+            if stream.write_all(reply.as_bytes()).is_err() {
+                return;
+            }
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let port = listener.local_addr().expect("it has one").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    port
+}
+
+/// A reply that is not one for each is nobody's: it may be that to another call.
+#[tokio::test]
+async fn one_answer_to_many_is_nobodys() {
+    let client = open(&format!("redis://127.0.0.1:{}", confused())).await.expect("opens");
+    for (n, answer) in (0..).zip(enter_all(client.store()).await) {
+        let error = answer.expect_err(&format!("{n} has no place"));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{n}: {error}");
     }
 }
 
@@ -149,11 +212,14 @@ async fn an_abandoned_call_takes_no_other_along() {
     }
 }
 
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("the system gives a runtime")
+}
+
 /// A runtime that ends with calls in its hands lets those of another go on.
 #[test]
 fn a_runtime_may_end_with_the_queue_in_its_hands() {
     let Some(server) = private("together_runtime", &[]) else { return };
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime().block_on(open(server.url())).expect("opens");
     let second = runtime();
     for _ in 0..5 {
@@ -173,6 +239,64 @@ fn a_runtime_may_end_with_the_queue_in_its_hands() {
         });
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
+}
+
+/// So does one that is not driven any more.
+#[test]
+fn a_runtime_may_stand_still_with_the_queue_in_its_hands() {
+    let Some(server) = private("together_still", &[]) else { return };
+    let (first, second) = (runtime(), runtime());
+    let client = second.block_on(open(server.url())).expect("opens");
+    second.block_on(enter_all(client.store())); // it has the connection
+    let store = Arc::clone(client.store());
+    first.block_on(async {
+        drop(tokio::spawn(async move { enter_all(&store).await.len() }));
+        tokio::task::yield_now().await;
+    });
+    let all = async {
+        let all = enter_all(client.store());
+        tokio::time::timeout(Duration::from_secs(30), all).await.expect("none hangs")
+    };
+    for answer in second.block_on(all) {
+        assert!(matches!(answer, Ok(Standing::Admitted(_))), "{answer:?}");
+    }
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = holdline::Result<Standing>> + 'a>>;
+
+/// Begins to enter these lines, on a runtime that is not driven any further.
+fn begin<'a>(runtime: &Runtime, client: &'a Client, lines: std::ops::Range<u128>) -> Vec<Call<'a>> {
+    let enter = |n| -> Call<'a> {
+        Box::pin(async move {
+            client.store().enter(&line(n), &ticket(n), &Arc::from(""), Enter::Queue).await
+        })
+    };
+    let mut calls: Vec<_> = lines.map(enter).collect();
+    runtime.block_on(poll_fn(|context| {
+        for call in &mut calls {
+            assert!(call.as_mut().poll(context).is_pending(), "nobody has answered yet");
+        }
+        Poll::Ready(())
+    }));
+    calls
+}
+
+/// What such a runtime was about to send has its time limit.
+#[test]
+fn a_call_in_the_hands_of_a_runtime_that_stands_still_ends() {
+    let Some(server) = private("together_taken", &[]) else { return };
+    let (first, second) = (runtime(), runtime());
+    let url = format!("{}?timeout=500ms", server.url());
+    let client = first.block_on(open(&url)).expect("opens");
+    first.block_on(enter_all(client.store())); // it has the connection
+    let mut calls = begin(&first, &client, 0..3); // two are alone, one is queued
+    let full = begin(&second, &client, 3..22); // and is taken along
+    let last = calls.pop().expect("three");
+    let answer =
+        first.block_on(async { tokio::time::timeout(Duration::from_secs(30), last).await });
+    let error = answer.expect("it does not hang").expect_err("nobody has sent it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(full);
 }
 
 /// Taken by the server's notice: three requests in all, no fourth to ask; and renewed soon, for the

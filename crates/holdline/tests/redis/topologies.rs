@@ -1,7 +1,7 @@
 //! The line store behind sentinels, in a cluster, over a socket, and in another database.
 
 use holdline::{Client, ErrorKind, Mutex, RwLock, open};
-use holdline_testkit::redis::{Server, behind_sentinels, cluster, private};
+use holdline_testkit::redis::{Server, behind_sentinels, cluster, cluster_with, private};
 use holdline_testkit::until;
 use std::time::{Duration, Instant};
 
@@ -182,4 +182,32 @@ async fn sentinels_and_a_failover() {
         .await
         .expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+/// The nodes of such a cluster do not say at which host they are: it is the one that was asked.
+#[tokio::test]
+async fn a_cluster_that_tells_no_hosts() {
+    let preferred = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
+    let Some(nodes) = cluster_with(&preferred) else { return };
+    // More than one reply to a scan has room for, at one of them.
+    let mut fill = redis::cmd("MSET");
+    (0..3000).for_each(|n| _ = fill.arg(format!("{{name 0}}{n}")).arg(""));
+    assert!(nodes.iter().any(|node| fill.query::<()>(&mut node.conn()).is_ok()));
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    serves(&one, &two).await;
+}
+
+/// Other programs may have keys that are no text, in a database that locks without a prefix share.
+#[tokio::test]
+async fn keys_that_are_no_text_are_no_locks() {
+    let Some(server) = private("no_text", &[]) else { return };
+    let mut set = redis::cmd("SET");
+    let _: () = set.arg(b"\xffholdline:{y}").arg("x").query(&mut server.conn()).expect("taken");
+    for scheme in ["line", "string", "redisson"] {
+        let client = open(&format!("{}?scheme={scheme}", server.url())).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        client.list("").await.unwrap_or_else(|error| panic!("{scheme}: {error:#}"));
+        guard.unlock().await.expect("held");
+    }
 }

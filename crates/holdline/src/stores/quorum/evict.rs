@@ -48,7 +48,7 @@ impl Quorum {
             lease: LEASE,
             wait_lease: LEASE,
             token_count: 1,
-            min_token: self.lead(),
+            min_token: self.shared.lead.request(),
         };
         let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
         let mut on_cancel = CancelGuard { quorum: self, line, ids: &[second.id, stand_in.id] };
@@ -127,8 +127,9 @@ struct CancelGuard<'a> {
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        for node in self.quorum.nodes.iter() {
-            self.ids.iter().for_each(|id| node.leave_later(self.line, *id));
+        for id in self.ids {
+            self.quorum.held().remove(id);
+            self.quorum.nodes.iter().for_each(|node| node.leave_later(self.line, *id));
         }
     }
 }
@@ -141,5 +142,29 @@ fn unfenced(line: &Name, cause: Option<Error>) -> Error {
     match cause {
         Some(cause) => Error::because(ErrorKind::Unavailable, message, cause),
         None => Error::new(ErrorKind::Unavailable, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::queue::CAPABILITIES;
+    use crate::stores::quorum::fault::late;
+    use crate::stores::quorum::grant::Grant;
+    use crate::stores::quorum::lazy::{Lazy, Opener};
+
+    #[test]
+    fn a_force_unlock_that_is_dropped_leaves_no_stand_in() {
+        let never: Opener = Arc::new(|| Box::pin(async { Err(late()) }));
+        let node = |_| Lazy::new("away".to_owned(), CAPABILITIES, Arc::clone(&never));
+        let nodes = (0..3).map(node).map(|node| Arc::new(node) as Arc<dyn Store>);
+        let quorum = Quorum::new(nodes).expect("enough nodes");
+        let (stand_in, other) = (TicketId(1), TicketId(2));
+        for id in [stand_in, other] {
+            quorum.held().insert(id, Grant { token: Seq(7), node_places: Vec::new() });
+        }
+        let line = &Name::new("x").expect("fine");
+        drop(CancelGuard { quorum: &quorum, line, ids: &[stand_in] });
+        assert_eq!(quorum.held().keys().collect::<Vec<_>>(), [&other]);
     }
 }

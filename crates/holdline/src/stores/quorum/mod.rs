@@ -13,7 +13,7 @@
 //! therefore raises the counters of a majority to the token ([`Ticket::min_token`]). A later
 //! majority shares a node with that one, and gets a higher number there. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`. To avoid a second round, a ticket asks from the start
-//! for a number slightly ahead of all nodes' clocks; how far ahead is learnt from their answers.
+//! for a number slightly ahead of all nodes' clocks (`lead.rs`).
 //!
 //! Nodes without tokens (strings in Redis, which other libraries keep too) make a quorum without
 //! tokens: all numbers are 0, and no counters need raising.
@@ -22,6 +22,7 @@ mod evict;
 mod fault;
 mod grant;
 pub(crate) mod lazy;
+mod lead;
 mod leaving;
 mod node;
 mod round;
@@ -38,10 +39,10 @@ use crate::sync::Mutex;
 pub(crate) use fault::{enough, twice, unfit};
 use grant::{Grant, NodePlace};
 use holdline_kernel::{Tally, Vote};
+use lead::Lead;
 use node::Node;
 use round::{Round, Until};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -63,18 +64,11 @@ struct Shared {
     /// confirms the departure, the same ticket may ask again, and a late departure would remove its
     /// new place. So such a ticket is not admitted until it is given up.
     over: Mutex<HashSet<TicketId>>,
-    /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
-    /// before the first answer. Only a guess that saves a round.
-    ahead: AtomicI64,
+    lead: Lead,
 }
-
-const UNKNOWN: i64 = i64::MIN;
 
 /// The time limit of one node for an answer that no lease depends on.
 const SURVEY: Duration = Duration::from_millis(500);
-
-/// How far beyond the newest known number a ticket's number is to be, to be ahead of all nodes.
-const LEAD_MICROS: i64 = 20_000;
 
 impl Quorum {
     /// Creates a quorum of these nodes.
@@ -104,11 +98,7 @@ impl Quorum {
                 return Err(unfit(&node.address(), fencing_tokens));
             }
         }
-        let shared = Shared {
-            held: Mutex::default(),
-            over: Mutex::default(),
-            ahead: AtomicI64::new(UNKNOWN),
-        };
+        let shared = Shared { held: Mutex::default(), over: Mutex::default(), lead: Lead::new() };
         let nodes = nodes.into_iter().map(|(store, silent)| Node::new(store, silent)).collect();
         Ok(Quorum { nodes, shared: Arc::new(shared), until: Until::Decided })
     }
@@ -131,25 +121,6 @@ impl Quorum {
         (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
     }
 
-    /// A number ahead of all nodes' clocks, as far as is known.
-    fn lead(&self) -> u64 {
-        let ahead = self.shared.ahead.load(Ordering::Relaxed);
-        match ahead {
-            UNKNOWN => 0,
-            ahead => clock::wall_micros().saturating_add_signed(ahead + LEAD_MICROS),
-        }
-    }
-
-    /// Learns from a number that a node chose itself.
-    fn learn(&self, min_token: u64, seq: Seq) {
-        if seq.0 != min_token {
-            let ahead = i64::try_from(seq.0).unwrap_or(i64::MAX)
-                - i64::try_from(clock::wall_micros()).unwrap_or(i64::MAX);
-            // A requested number tells nothing new; one from the clock or a counter does.
-            let _ = self.shared.ahead.fetch_max(ahead, Ordering::Relaxed);
-        }
-    }
-
     /// The standing of a ticket that was not admitted and has no place: the caller returns with a
     /// new one.
     fn not_now() -> Standing {
@@ -159,7 +130,7 @@ impl Quorum {
     /// Tries a new ticket: on all nodes at once, or on none.
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
-        let ticket = &Ticket { min_token: self.lead(), ..*ticket };
+        let ticket = &Ticket { min_token: self.shared.lead.request(), ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
             round.ask(node, async move {
@@ -171,11 +142,11 @@ impl Quorum {
             });
         }
         // While the nodes' clocks are unknown, all answers are awaited to learn from them.
-        let learn = ticket.min_token == 0 && AsyncStore::capabilities(self).fencing_tokens;
+        let learn = self.shared.lead.is_unknown() && AsyncStore::capabilities(self).fencing_tokens;
         let until = if learn { Until::MostAnswered } else { Until::Decided };
         let outcome = round.run(sent, until).await;
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
-        seqs.iter().flatten().for_each(|seq| self.learn(ticket.min_token, *seq));
+        self.shared.lead.learn(ticket.min_token, &seqs);
         if outcome.met() {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
             return self.lift(line, ticket, note, seqs, token).await;

@@ -153,7 +153,7 @@ impl SingleKey {
         let size = 2 * key.len() + 512;
         let explain = |fault| explain(fault, &self.shared.address, &format!("lock \"{key}\""));
         let answer = with_retry(|| self.connection.run(script, size, &all)).await;
-        answer.map(|answer| (answer.value, answer.repeated)).map_err(explain)
+        answer.map(|answer| (answer.value, answer.doubt.is_some())).map_err(explain)
     }
 
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
@@ -188,9 +188,10 @@ impl SingleKey {
         Err(self.invalid_reply(&answer))
     }
 
-    /// Leaves after an abandoned request to enter: over the connection of that request, so that the
-    /// server cannot carry it out later. If that connection fails, over another; then the server
-    /// may carry it out, and the lock is held for one lease. Returns what [`run`](Self::run) does.
+    /// Leaves after an abandoned request to enter: over the connection for such requests, so that
+    /// the server cannot carry it out later. If that connection fails, over another. In that case,
+    /// or if it has replaced the one of the request, the server may carry the request out, and the
+    /// lock is held for one lease. Returns what [`run`](Self::run) does.
     async fn follow(
         &self,
         key: &str,

@@ -17,11 +17,12 @@ use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
 use holdline_redis_client::{Config, Connection, Fault, Kind, Script, broken, says};
-use redis::{Cmd, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::runtime::{self, Handle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// One operation on one line.
@@ -54,8 +55,9 @@ pub(super) struct Batcher {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether a task has been spawned that will empty it.
-    flush_scheduled: bool,
+    /// The runtimes on each of which a task has been spawned that will empty it. Any of them may
+    /// not be driven any more, so an operation relies on that of its own runtime only.
+    flushed_by: Vec<runtime::Id>,
     /// The length at which abandoned operations are removed from it.
     sweep_at: usize,
 }
@@ -161,8 +163,8 @@ impl Batcher {
         })
     }
 
-    /// Runs one operation, alone or in a batch, within the time limit; or twice that, if it first
-    /// waited for a permit.
+    /// Runs one operation, alone or in a batch, within the time limit; or twice that, if it is
+    /// queued.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
         if call.others < UNBATCHED || !self.batching.load(Ordering::Relaxed) {
@@ -171,9 +173,12 @@ impl Batcher {
         }
         let (reply, answer) = oneshot::channel();
         self.enqueue(Waiting { step: Arc::clone(step), reply });
-        // No timer of its own: the queue and the call have limits. An error means that the task
-        // that should have sent it is gone, with its runtime.
-        answer.await.unwrap_or_else(|_| Err(broken(false)))
+        // The queue and the call have limits, but the task that sends it may be on a runtime that
+        // is not driven any more. An error means that the task is gone, with its runtime.
+        match within(clock::now().after(self.timeout * 2), answer).await {
+            Some(answer) => answer.unwrap_or_else(|_| Err(broken(false))),
+            None => Err(Fault::Silence),
+        }
     }
 
     async fn alone(&self, step: &Step) -> Result<Value, Fault> {
@@ -200,9 +205,13 @@ impl Batcher {
             let full = mem::take(&mut queue.waiting);
             drop(queue);
             tokio::spawn(Arc::clone(self).send(full, permit));
-        } else if !mem::replace(&mut queue.flush_scheduled, true) {
+            return;
+        }
+        let runtime = Handle::current().id();
+        if !queue.flushed_by.contains(&runtime) {
+            queue.flushed_by.push(runtime);
             drop(queue);
-            let guard = FlushGuard(Some(Arc::clone(self)));
+            let guard = FlushGuard(Some(Arc::clone(self)), runtime);
             tokio::spawn(Arc::clone(self).flush(guard));
         }
     }
@@ -217,10 +226,7 @@ impl Batcher {
             let Some(Ok(permit)) = within(limit, permit).await else {
                 let queue = mem::take(&mut *self.queue.lock());
                 guard.done();
-                for one in queue.waiting {
-                    let _ = one.reply.send(Err(Fault::Silence));
-                }
-                return;
+                return fail(queue.waiting, &Fault::Silence);
             };
             let (some, last) = self.queue.lock().take();
             if last {
@@ -256,18 +262,12 @@ impl Batcher {
                 }
                 self.one_by_one(waiting).await;
             }
-            Ok(answer) => {
-                // A reply of the wrong form; later replies on the connection may be wrong too.
+            // A reply of the wrong form may be that to another call, and so may later ones.
+            Ok(_) => {
                 self.connection.close_current();
-                for one in waiting {
-                    let _ = one.reply.send(Ok(answer.clone()));
-                }
+                fail(waiting, &no_reply_for_each());
             }
-            Err(fault) => {
-                for one in waiting {
-                    let _ = one.reply.send(Err(fault.copy()));
-                }
-            }
+            Err(fault) => fail(waiting, &fault),
         }
     }
 
@@ -277,6 +277,18 @@ impl Batcher {
         });
         join_all(calls).await;
     }
+}
+
+fn fail(waiting: Vec<Waiting>, fault: &Fault) {
+    for one in waiting {
+        let _ = one.reply.send(Err(fault.copy()));
+    }
+}
+
+/// The fault of operations that the server may have carried out, or may yet do.
+fn no_reply_for_each() -> Fault {
+    let why = "its reply to several requests is not one for each";
+    RedisError::from((ErrorKind::Parse, why)).into()
 }
 
 fn size(waiting: &[Waiting]) -> usize {
@@ -320,8 +332,8 @@ fn changes<'a>(step: &'a Step, numbers: &mut &'a [u8]) -> bool {
 }
 
 impl Queue {
-    /// Takes one batch. Also returns whether it was the last, after which the task that empties the
-    /// queue ends.
+    /// Takes one batch. Also returns whether it was the last, after which the tasks that empty the
+    /// queue end.
     fn take(&mut self) -> (Vec<Waiting>, bool) {
         let most = self.waiting.len().min(MAX_STEPS);
         let rest = self.waiting.split_off(most);
@@ -352,9 +364,9 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A guard of the task that empties the queue. If its runtime ends first, the queued operations
-/// fail.
-struct FlushGuard(Option<Arc<Batcher>>);
+/// A guard of a task that empties the queue. If its runtime ends first, the queued operations
+/// fail, unless another such task will send them.
+struct FlushGuard(Option<Arc<Batcher>>, runtime::Id);
 
 impl FlushGuard {
     fn done(mut self) {
@@ -365,8 +377,11 @@ impl FlushGuard {
 impl Drop for FlushGuard {
     fn drop(&mut self) {
         if let Some(batcher) = self.0.take() {
-            let queue = mem::take(&mut *batcher.queue.lock());
+            let mut queue = batcher.queue.lock();
+            queue.flushed_by.retain(|runtime| *runtime != self.1);
+            let orphaned = queue.flushed_by.is_empty().then(|| mem::take(&mut *queue));
             drop(queue);
+            drop(orphaned);
         }
     }
 }

@@ -143,24 +143,28 @@ impl Redis {
     }
 }
 
-/// The reply of a script, and whether an earlier attempt may have run it too.
+/// The reply of a script, and the fault of an earlier attempt that may have run it too, or may yet
+/// do so.
 pub(in crate::stores) struct Answer {
     pub(in crate::stores) value: Value,
-    pub(in crate::stores) repeated: bool,
+    pub(in crate::stores) doubt: Option<Fault>,
 }
 
 /// Sends a request, and retries once if the connection breaks, usually because the server has
-/// closed an idle connection. Every operation is idempotent.
+/// closed an idle connection. Every operation is idempotent. If both attempts fail, what the first
+/// may have done must be known above all.
 pub(in crate::stores) async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
 {
+    let first = match ask().await {
+        Err(fault @ Fault::Broken(..)) => fault,
+        other => return other.map(|value| Answer { value, doubt: None }),
+    };
+    let doubt = Some(first).filter(Fault::in_doubt);
     match ask().await {
-        Err(fault @ Fault::Broken(..)) => {
-            let value = ask().await?;
-            Ok(Answer { value, repeated: fault.in_doubt() })
-        }
-        other => other.map(|value| Answer { value, repeated: false }),
+        Ok(value) => Ok(Answer { value, doubt }),
+        Err(second) => Err(doubt.filter(|_| !second.in_doubt()).unwrap_or(second)),
     }
 }
 
@@ -188,13 +192,19 @@ impl AsyncStore for Redis {
         pubsub.open();
         match answer {
             Ok(answer) => {
-                if let Some(request) = request.filter(|_| !answer.repeated) {
+                if let Some(request) = request.filter(|_| answer.doubt.is_none()) {
                     request.answered();
                 }
                 let standing = standing(ticket, how, &answer.value)
                     .ok_or_else(|| self.invalid_reply(line, &answer.value))?;
                 if deaf && matches!(standing, Ok(Standing::Waiting { .. })) {
                     pubsub.catch_up(ticket.id);
+                }
+                if let Some(fault) = answer.doubt
+                    && matches!(standing, Ok(Standing::Waiting { seq: None, .. }))
+                {
+                    // The earlier attempt may yet take a place, which the caller must give up.
+                    return Err(self.explain(fault, line));
                 }
                 standing.map_err(|refusal| refuse(line, ticket, refusal))
             }
@@ -220,7 +230,9 @@ impl AsyncStore for Redis {
         match answer.value {
             Value::Int(1) => Ok(true),
             // The first attempt, whose reply was lost, may have removed the place.
-            Value::Int(0) if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Int(0) if answer.doubt.is_some() => {
+                Err(outcome_unknown(&self.shared.address, line))
+            }
             Value::Int(0) => Ok(false),
             other => Err(self.invalid_reply(line, &other)),
         }
@@ -273,7 +285,9 @@ impl AsyncStore for Redis {
         match answer.value {
             Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
             // The first attempt, whose reply was lost, may have removed it.
-            Value::Nil if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Nil if answer.doubt.is_some() => {
+                Err(outcome_unknown(&self.shared.address, line))
+            }
             Value::Nil => Ok(None),
             other => Err(self.invalid_reply(line, &other)),
         }

@@ -3,7 +3,7 @@
 use super::clock_check::Clock;
 use super::{Config, Connection, Fault, Layout, explain, rights};
 use crate::findings::Findings;
-use holdline_redis_client::too_old;
+use holdline_redis_client::{flags_suffice, too_old};
 use redis::{FromRedisValue, Value};
 
 /// A connection to one server.
@@ -165,10 +165,7 @@ impl Server {
     async fn notices(&mut self, findings: &mut Findings) {
         let advice = "set notify-keyspace-events to Kgx, if its cost to all users is acceptable";
         match self.setting("notify-keyspace-events").await {
-            Some(flags)
-                if flags.contains('K')
-                    && (flags.contains('A') || flags.contains('g') && flags.contains('x')) =>
-            {
+            Some(flags) if flags_suffice(&flags) => {
                 findings.ok("notices", format!("notify-keyspace-events {flags}"));
             }
             Some(flags) => {

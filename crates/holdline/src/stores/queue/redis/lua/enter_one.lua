@@ -12,8 +12,9 @@
 -- only `last`, with a minus sign: such a number takes Redis the least memory. Times are the
 -- server's, in microseconds; all numbers are doubles, exact to 2^53. `till` says how long the key
 -- is kept; it is kept for `idle` after all of its times or, if that saves a step, for half as long.
--- It is odd if the line was entered again within a second: it then stays whole when it is left,
--- because it is likely to be entered again, which costs less so. The rule is the kernel's line.rs.
+-- It is odd if the line was entered again within a second (or by chance, after a handover): it then
+-- stays whole when it is left, because it is likely to be entered again, which costs less so. The
+-- rule is the kernel's line.rs.
 --
 -- A line without a key has the clock for its tokens. In case that is set back, the server has one
 -- more key, PREFIXclock: a time that the clock had reached. No token that the clock gave is higher
