@@ -218,7 +218,7 @@ async fn lists_of_a_silent_server_cost_no_connections() {
     let (host, port) = server.address();
     for scheme in ["table", "shedlock"] {
         let url = format!("{}&timeout=300ms&scheme={scheme}", server.url());
-        // The last one is closed when the next call finds that it was silent for a second.
+        // The last one is closed when the next call finds that it was silent for 1.5 s.
         silent_lists::cost_no_connections(&url, &format!("{host}:{port}"), 2, 1).await;
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Calls are [batched](super::batch). Every call has a time limit, connecting included. A call that
 //! is given up is carried out or not, but before any later call for the same line. A connection on
-//! which a message has had no reply for a second is closed, because it may have been cut without
+//! which a message has had no reply for 1.5 s is closed, because it may have been cut without
 //! either end noticing.
 
 use super::address::{Address, Scheme};
@@ -22,10 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a connection may leave a message without a reply before it is closed. It is doubled, up
-/// to the longest, for a connection to a server that has not answered since it was made: such a
-/// server keeps every connection until it goes on.
-const MAX_SILENCE: Duration = Duration::from_secs(1);
+/// How long a connection may leave a message without a reply before it is closed: as long as a call
+/// may take, so that a busy server gets no connections instead of answers, and short enough that
+/// the last renewal of a lease of 4 s goes over another one. It is doubled, up to the longest, for
+/// a connection to a server that has not answered since it was made: such a server keeps every
+/// connection until it goes on.
+const MAX_SILENCE: Duration = Duration::from_millis(1500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
