@@ -103,6 +103,12 @@ impl Fault {
         }
     }
 
+    /// The fault of a failed try whose first request had no answer: that may yet take a place, which
+    /// the caller must give up.
+    pub(super) fn doubtful() -> Self {
+        Fault::Broken("a first request had no answer, and may yet be carried out".to_owned())
+    }
+
     /// The error for the user. `what` is the subject of the call, such as a lock.
     pub(super) fn explain(self, address: &impl Display, what: &str) -> Error {
         let (kind, message) = match self {

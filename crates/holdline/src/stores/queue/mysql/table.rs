@@ -122,8 +122,7 @@ impl AsyncStore for Table {
         let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
         watches.note(line, ticket.id, how, standing);
         if answer.repeated && matches!(standing, Standing::Waiting { seq: None, .. }) {
-            // The first request may yet be carried out; nobody would give up its place.
-            self.leave(line, ticket.id).await?;
+            return Err(Fault::doubtful().explain(self, ""));
         }
         Ok(standing)
     }

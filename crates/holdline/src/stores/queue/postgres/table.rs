@@ -15,7 +15,9 @@ use crate::store::{
     TicketId, refuse,
 };
 use crate::stores::queue::calls::{Answer, Row, snapshot};
-use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
+use crate::stores::queue::sql::{
+    Fault, LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown,
+};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -140,8 +142,7 @@ impl AsyncStore for Table {
             listener.catch_up(ticket.id);
         }
         if answer.repeated && matches!(standing, Ok(Standing::Waiting { seq: None, .. })) {
-            // The first request may yet be carried out; nobody would give up its place.
-            self.leave(line, ticket.id).await?;
+            return Err(Fault::doubtful().explain(&self.0.connection.address, &lock(line)));
         }
         standing.or_else(refused)
     }
