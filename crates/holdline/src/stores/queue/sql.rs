@@ -103,8 +103,8 @@ impl Fault {
         }
     }
 
-    /// The fault of a failed try whose first request had no answer: that may yet take a place, which
-    /// the caller must give up.
+    /// The fault of a failed try whose first request had no answer: that may yet take a place,
+    /// which the caller must give up.
     pub(super) fn doubtful() -> Self {
         Fault::Broken("a first request had no answer, and may yet be carried out".to_owned())
     }
