@@ -24,6 +24,7 @@ async fn a_lock_costs_two_statements() {
     let client = open(&server.url()).await.expect("opens");
     let lock = Mutex::new(&client, "x");
     lock.lock().await.expect("works").unlock().await.expect("held");
+    until("it looks for old transactions", async || server.logged("pg_prepared_xact") == 1).await;
     let before = server.logged("LOG:  statement: SELECT");
     for _ in 0..100 {
         lock.lock().await.expect("works").unlock().await.expect("held");

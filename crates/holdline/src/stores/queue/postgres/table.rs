@@ -6,8 +6,9 @@ use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
 use super::schema::statement;
-use super::session::Lane;
+use super::session::{self, Lane};
 use super::warnings::warn;
+use crate::clock;
 use crate::error::Result;
 use crate::names::{self, Name};
 use crate::store::{
@@ -20,8 +21,9 @@ use crate::stores::queue::sql::{
 };
 use std::fmt;
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tracing::instrument::WithSubscriber;
 
 /// Locks in a table of leases, and the lane of the connection for its calls.
 #[derive(Clone)]
@@ -37,6 +39,9 @@ struct Shared {
 /// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
+/// How long a store has been open when the database is checked for what slows locks down.
+const BEFORE_WARNINGS: Duration = Duration::from_secs(1);
+
 /// The function that gives up a place, the only one whose commit is not waited for.
 const LEAVE: &str = "SELECT \"holdline\".leave";
 
@@ -48,9 +53,11 @@ impl Table {
         let connection = Connection::new(Arc::clone(&address));
         let opened = connection.session().await;
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connection).await;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
-        Ok(Table(Arc::new(Shared { connection, listener }), Lane::Foreground))
+        let shared = Arc::new(Shared { connection, listener });
+        let later = warn_later(Arc::downgrade(&shared));
+        session::runtime()?.spawn(later.with_current_subscriber());
+        Ok(Table(shared, Lane::Foreground))
     }
 
     /// Calls a function on one line; every function may be repeated. `taker` is the ticket that may
@@ -94,6 +101,15 @@ impl Table {
         rows.first()
             .and_then(|row| read(row, 0))
             .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
+    }
+}
+
+/// Warns about the database if the store is still in use after a while. The first lock does not
+/// wait for that.
+async fn warn_later(shared: Weak<Shared>) {
+    clock::pause(BEFORE_WARNINGS).await;
+    if let Some(shared) = shared.upgrade() {
+        warn(&shared.connection).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Warnings when a store is opened in a database that keeps old row versions alive, so that the row
-//! of a busy lock becomes slower by the second.
+//! Warnings about a database that keeps old row versions alive, so that the row of a busy lock
+//! becomes slower by the second.
 
 use super::batch::Call;
 use super::connection::Connection;
