@@ -129,17 +129,18 @@ impl Running {
             tokio::select! {
                 biased;
                 () = &mut loss, if !lost => {}
+                // Before signals: one that came after the end is not for the command.
+                status = self.child.wait() => {
+                    let exit = exit_of(status)?;
+                    let late = lost || !hold.is_valid();
+                    return Ok(if late { Ended::Late(exit) } else { Ended::Done(exit) });
+                }
                 signal = signals.next() => {
                     if lost || hold.is_valid() {
                         self.forward(signal);
                     }
                 }
                 () = self.descendants.ended() => Descendants::reap(self.pid),
-                status = self.child.wait() => {
-                    let exit = exit_of(status)?;
-                    let late = lost || !hold.is_valid();
-                    return Ok(if late { Ended::Late(exit) } else { Ended::Done(exit) });
-                }
             }
         }
     }
