@@ -87,18 +87,24 @@ const LONG_TESTS: &[Step] = &[
 ];
 
 /// The tests that wait most of the time, in lanes that run in parallel if there are several
-/// processors. The first two take about as long.
+/// processors. They take about as long.
 const LANES: &[&[Step]] = &[
     &[
         step("zookeeper", Tests(&["--test", "zookeeper"])),
         step("redis", Tests(&["--test", "redis"])),
         step("etcd", Tests(&["--test", "etcd"])),
+    ],
+    &[
+        step("postgres", Tests(&["--test", "postgres"])),
         step("sqlite", Tests(&["--test", "sqlite"])),
+        step("other tests", OtherTests),
+    ],
+    &[
+        step("reaper", Tests(&["--test", "reaper"])),
+        step("quorum", Tests(&["--test", "quorum"])),
+        step("interop", Tests(&["--test", "peers"])),
         step("mysql", Tests(&["--test", "mysql"])),
     ],
-    &[step("postgres", Tests(&["--test", "postgres"])), step("other tests", OtherTests)],
-    // A short one, which ends before the tests with the shortest leases begin.
-    &[step("reaper", Tests(&["--test", "reaper"])), step("quorum", Tests(&["--test", "quorum"]))],
 ];
 
 /// What needs no servers: mostly compilation, while no test needs the processors. The first ones
