@@ -14,6 +14,7 @@ use redis::{
     RedisConnectionInfo, RedisError, Value,
 };
 use std::pin::pin;
+use std::sync::Arc;
 
 /// The client name sent to the server.
 const LIBRARY: &str = "holdline";
@@ -23,19 +24,16 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Clone)]
 pub(crate) enum Conn {
     One(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    /// With the configuration, to connect to nodes that its client does not know yet.
+    Cluster(ClusterConnection, Arc<Config>),
 }
 
 impl Conn {
     /// Sends a command. An error reply becomes an `Err`; errors inside a reply do not.
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let answer = match self {
-            Conn::One(conn) => conn.req_packed_command(command).await?,
-            Conn::Cluster(conn) => redirects::ask(conn, command).await?,
-        };
-        match answer {
-            error @ Value::ServerError(_) => error.extract_error(),
-            answer => Ok(answer),
+        match self {
+            Conn::One(conn) => conn.req_packed_command(command).await.and_then(or_error),
+            Conn::Cluster(conn, config) => redirects::ask(conn, config, command).await,
         }
     }
 
@@ -44,8 +42,16 @@ impl Conn {
     pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
             Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
-            Conn::Cluster(conn) => scan::cluster(pattern, &mut conn.clone()).await,
+            Conn::Cluster(conn, _) => scan::cluster(pattern, &mut conn.clone()).await,
         }
+    }
+}
+
+/// The reply, or the error that it is.
+pub(crate) fn or_error(reply: Value) -> Result<Value, RedisError> {
+    match reply {
+        error @ Value::ServerError(_) => error.extract_error(),
+        reply => Ok(reply),
     }
 }
 
@@ -62,12 +68,13 @@ pub(crate) enum Begin {
 /// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
 /// time.
 pub(crate) async fn commands(
-    config: &Config,
+    config: &Arc<Config>,
     reply_order_channel: &str,
     begin: Begin,
 ) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
-        return Ok(Conn::Cluster(connect(cluster(config)?.retries(0)).await?));
+        let conn = connect(cluster(config)?.retries(0)).await?;
+        return Ok(Conn::Cluster(conn, Arc::clone(config)));
     }
     let addr = target(config).await?;
     let mut login = login(config);
@@ -128,6 +135,15 @@ impl Notices {
         let client = client(config, addr, login(config))?;
         client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
     }
+}
+
+/// Connects to one node of a cluster. The caller limits the time.
+pub(crate) async fn node(
+    config: &Config,
+    host: &str,
+    port: u16,
+) -> Result<MultiplexedConnection, Fault> {
+    multiplexed(&client(config, address(config, host, port), login(config))?, config).await
 }
 
 async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {
@@ -199,11 +215,13 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
     }
 }
 
-/// Asks the sentinels in turn for the primary, each with an equal share of the time.
+/// Asks the sentinels in turn for the primary, each with an equal share of the time. Any may be the
+/// first: one that has missed a failover must not be believed each time.
 async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
     let share = config.timeout / (config.hosts.len() as u32 + 1);
     let mut fault = Fault::Silence;
-    for (host, port) in &config.hosts {
+    let (before, from) = config.hosts.split_at(fastrand::usize(..config.hosts.len()));
+    for (host, port) in from.iter().chain(before) {
         let asked = pin!(primary_of(config, host, *port, service));
         match clock::timeout(share, asked).await {
             Some(Ok(addr)) => return Ok(addr),

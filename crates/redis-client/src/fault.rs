@@ -112,16 +112,15 @@ fn clean(error: &RedisError) -> String {
 }
 
 /// The codes of retryable errors.
-const PASSING: [&str; 15] = [
+const PASSING: [&str; 14] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
     "TRYAGAIN",
     "MASTERDOWN",
-    "Redis is busy",
+    "BUSY",
     "NOREPLICAS",
     "max number of clients",
-    "Busy loading",
     "UNKILLABLE",
     "non local key",
     "NOGOODSLAVE",
@@ -210,6 +209,7 @@ mod tests {
             "CLUSTERDOWN Hash slot not served",
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+            "BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
             "ERR Script attempted to access a non local key in a cluster node",

@@ -4,51 +4,91 @@
 //! answer may differ from the first: a departure then finds nothing to remove. So it repeats
 //! nothing. A redirected command was not carried out, and is sent again here.
 
+use crate::config::Config;
+use crate::connect::{self, or_error};
+use holdline_base::clock;
 use redis::aio::ConnectionLike;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::RoutingInfo::SingleNode;
 use redis::cluster_routing::SingleNodeRoutingInfo::ByAddress;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use std::pin::pin;
 
 /// The most redirections of one command.
 const MOST: u32 = 5;
 
 /// Sends a command, perhaps to several nodes, of which only the last carries it out.
-pub(crate) async fn ask(conn: &mut ClusterConnection, command: &Cmd) -> Result<Value, RedisError> {
-    let mut answer = conn.req_packed_command(command).await;
+pub(crate) async fn ask(
+    conn: &mut ClusterConnection,
+    config: &Config,
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    let mut answer = conn.req_packed_command(command).await.and_then(or_error);
     for _ in 0..MOST {
-        answer = match &answer {
-            // The client now refreshes its slots first.
-            Err(error) if is(error, ServerErrorKind::Moved) => {
-                conn.req_packed_command(command).await
+        let Err(error) = &answer else { break };
+        let next = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => {
+                Some(moved(conn, target(error), command).await)
             }
-            Err(error) if is(error, ServerErrorKind::Ask) => match target(error) {
-                Some(node) => asking(conn, node, command).await,
-                None => break,
+            ErrorKind::Server(ServerErrorKind::Ask) => match target(error) {
+                Some(node) => asking(conn, config, node, command).await,
+                None => None,
             },
-            _ => break,
+            _ => None,
         };
+        let Some(next) = next else { break };
+        answer = next.and_then(or_error);
     }
     answer
 }
 
-fn is(error: &RedisError, kind: ServerErrorKind) -> bool {
-    error.kind() == ErrorKind::Server(kind)
-}
-
-/// The host and port in a redirection.
+/// The host and port in a redirection. Some clusters tell no hosts.
 fn target(error: &RedisError) -> Option<(String, u16)> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    Some((host.to_owned(), port.parse().ok()?))
+    (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
 }
 
-/// Sends a command to the node that is taking over its slot.
-async fn asking(
+/// Whether the cluster's client has no connection to a node, and so has sent it nothing.
+fn unconnected(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::ClusterConnectionNotFound
+}
+
+/// Sends a command to the node that is said to serve its slot. What the client knows of the slots
+/// may come from another node, which has not heard of the move.
+async fn moved(
     conn: &mut ClusterConnection,
-    (host, port): (String, u16),
+    node: Option<(String, u16)>,
     command: &Cmd,
 ) -> Result<Value, RedisError> {
+    if let Some((host, port)) = node {
+        let to = SingleNode(ByAddress { host, port });
+        match conn.route_command(command.clone(), to).await {
+            Err(error) if unconnected(&error) => {}
+            answer => return answer,
+        }
+    }
+    // The client refreshes its slots first.
+    conn.req_packed_command(command).await
+}
+
+/// Sends a command to the node that is taking over its slot; `None` if that cannot be reached.
+async fn asking(
+    conn: &mut ClusterConnection,
+    config: &Config,
+    (host, port): (String, u16),
+    command: &Cmd,
+) -> Option<Result<Value, RedisError>> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command.clone());
-    let answers = conn.route_pipeline(both, 1, 1, ByAddress { host, port }).await?;
-    Ok(answers.into_iter().next().unwrap_or(Value::Nil))
+    let to = ByAddress { host: host.clone(), port };
+    let answers = match conn.route_pipeline(both.clone(), 1, 1, to).await {
+        // It may be new: the client knows only nodes that serve slots.
+        Err(error) if unconnected(&error) => {
+            let connecting = pin!(connect::node(config, &host, port));
+            let node = clock::timeout(config.timeout / 4, connecting).await;
+            node?.ok()?.req_packed_commands(&both, 1, 1).await
+        }
+        answers => answers,
+    };
+    Some(answers.map(|answers| answers.into_iter().next().unwrap_or(Value::Nil)))
 }

@@ -211,6 +211,12 @@ impl Server for Node {
     }
 }
 
+/// A client's wall clock, in microseconds: ahead of all servers' clocks, so that a quorum may
+/// request numbers ahead of those. It does not request any far ahead of its own machine's.
+fn wall(now: Time) -> u64 {
+    10_000_000_000 + now.0 / 1_000
+}
+
 fn line_of(lock: Lock) -> Name {
     Name::new(lock.to_string()).expect("a number is a name")
 }
@@ -274,7 +280,7 @@ impl StoreClient {
         let waker = Waker::from(Arc::clone(&again));
         let mut context = Context::from_waker(&waker);
         let (mut done, mut noticed) = (Vec::new(), None);
-        let ((), wake) = simulated::at(now, now.0 / 1_000, || {
+        let ((), wake) = simulated::at(now, wall(now), || {
             loop {
                 let more = self.entries.as_ref().map_or_else(Vec::new, Entries::tasks);
                 self.tasks.extend(more);
@@ -364,7 +370,7 @@ impl World {
         }
         let missed = number > *before + 1;
         *before = number;
-        let ((), _) = simulated::at(now, now.0 / 1_000, || {
+        let ((), _) = simulated::at(now, wall(now), || {
             if missed {
                 entries.hear(&line, Change::Gap);
             }

@@ -280,17 +280,25 @@ async fn one_node_that_forgets_and_stays_away_for_a_lease_lets_nobody_in() {
     back.await.expect("no panic");
 }
 
+/// Also if the nodes are far away: then a request arrives later than it is sent, each time.
 #[tokio::test]
 async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
-    let (nodes, client) = with_client(3);
-    let lock = Mutex::new(&client, "x");
-    lock.lock().await.expect("works").unlock().await.expect("held");
-    let count = || nodes.iter().map(|node| node.count(Op::Enter)).sum::<usize>();
-    let before = count();
-    for _ in 0..20 {
+    for away in [0, 60] {
+        let (nodes, client) = with_client(3);
+        for node in &nodes {
+            node.always(Op::Enter, Fault::Delay(Duration::from_millis(away)));
+        }
+        let lock = Mutex::new(&client, "x");
         lock.lock().await.expect("works").unlock().await.expect("held");
+        let count = || nodes.iter().map(|node| node.count(Op::Enter)).sum::<usize>();
+        let before = count();
+        for _ in 0..20 {
+            lock.lock().await.expect("works").unlock().await.expect("held");
+        }
+        let asked = count() - before - 20 * 3;
+        // On a busy machine some requests are later than others.
+        assert!(asked < 10, "{away} ms: beyond once for each lock, nodes were asked {asked} times");
     }
-    assert_eq!(count() - before, 20 * 3, "each node was asked once for each lock");
 }
 
 /// Two processes that take turns do not drive each other's requests, and so the tokens, ever

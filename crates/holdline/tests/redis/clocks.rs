@@ -1,9 +1,11 @@
 //! Redis servers that forget, and whose clocks jump: what one server and a quorum of them promise
 //! then, and what nobody can (docs/faults/redis.md).
 
-use holdline::{Client, Fence, Guard, Mutex, open};
+use holdline::store::Enter;
+use holdline::{Client, Fence, Guard, Mutex, Name, open};
 use holdline_testkit::redis::{Server, private, shifted};
-use holdline_testkit::until;
+use holdline_testkit::{Link, ticket, until};
+use std::sync::Arc;
 use std::time::Duration;
 
 const HOUR: i64 = 3600;
@@ -113,6 +115,36 @@ async fn tokens_of_forgotten_names_rise_when_the_clock_is_set_back() {
     server.shift(HOUR);
     let fourth = token("x").await;
     assert!(fourth > third, "{fourth} after {third}");
+}
+
+/// So they do if the first who comes then gives up, and leaves nothing but the record that his
+/// request, should it still arrive, is too late.
+#[tokio::test]
+async fn tokens_of_forgotten_names_rise_after_one_that_was_given_up() {
+    let Some(server) = shifted("forgotten_barred") else { return };
+    let link = Link::to(("127.0.0.1", server.port())).expect("there is a port");
+    let over = open(&format!("redis://{}", link.address())).await.expect("opens");
+    let client = open(server.url()).await.expect("opens");
+    let token = async |name: &str| {
+        let guard = Mutex::new(&client, name).lock().await.expect("works");
+        let token = guard.token();
+        guard.unlock().await.expect("held");
+        token
+    };
+    let exists = || server.query::<i64>(&["EXISTS", "holdline:{x}"]) == 1;
+    let first = token("x").await;
+    server.shift(2 * HOUR);
+    token("y").await;
+    until("it is forgotten", async || !exists()).await;
+    server.shift(-HOUR);
+    let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, LONG));
+    link.cut();
+    over.store().enter(&name, &ticket, &Arc::from(""), Enter::Try).await.expect_err("it is cut");
+    link.mend();
+    until("it is given up", async || over.store().leave(&name, ticket.id).await.is_ok()).await;
+    assert!(exists(), "it is barred");
+    let second = token("x").await;
+    assert!(second > first, "{second} after {first}");
 }
 
 /// Three servers that know nothing of each other, and a quorum of them.

@@ -143,6 +143,9 @@ struct Late {
 #[derive(Default)]
 struct LateState {
     keeps_next: bool,
+    /// What is said instead of the reply to the call that is kept back; nothing if the connection
+    /// is closed.
+    says: &'static str,
     refuses: bool,
     kept: Vec<u8>,
 }
@@ -174,7 +177,13 @@ impl Late {
 
     /// Keeps the next call of a script back, and closes its connection; and refuses new ones.
     fn keep_next(&self, refuses: bool) {
-        let state = LateState { keeps_next: true, refuses, kept: Vec::new() };
+        let state = LateState { keeps_next: true, refuses, ..LateState::default() };
+        *self.state.lock().expect("no panic") = state;
+    }
+
+    /// Keeps the next call of a script back, and says this to the caller.
+    fn keep_next_and_say(&self, says: &'static str) {
+        let state = LateState { keeps_next: true, says, ..LateState::default() };
         *self.state.lock().expect("no panic") = state;
     }
 
@@ -206,6 +215,9 @@ fn pass_on(state: &Cell<LateState>, mut client: &TcpStream, mut server: &TcpStre
         if state.keeps_next && request.windows(7).any(|word| word == b"EVALSHA") {
             state.keeps_next = false;
             state.kept = request.to_vec();
+            if !state.says.is_empty() && client.write_all(state.says.as_bytes()).is_ok() {
+                continue;
+            }
             break;
         }
         drop(state);
@@ -244,6 +256,21 @@ async fn a_request_that_comes_late_is_barred() {
     assert_eq!(entered.expect_err("nobody answers").kind(), ErrorKind::Unavailable);
     late.serve_again();
     until("it is given up", async || over.store().leave(&name, TicketId(7)).await.is_ok()).await;
+    late.deliver();
+    assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
+/// G7: nor does one whose reply made no sense, so that it was another's, or nobody's.
+#[tokio::test]
+async fn a_request_whose_reply_makes_no_sense_is_barred() {
+    let Some(server) = private("late_nonsense", &[]) else { return };
+    let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
+    let over = late.open().await;
+    let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
+    late.keep_next_and_say(":7\r\n");
+    let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await;
+    assert_eq!(entered.expect_err("it is no answer").kind(), ErrorKind::Corrupt);
+    assert!(!over.store().leave(&name, TicketId(7)).await.expect("works"), "it is not there yet");
     late.deliver();
     assert_eq!(direct.inspect("x").await.expect("works").holders, []);
 }

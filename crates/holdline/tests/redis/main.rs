@@ -9,6 +9,7 @@ mod clocks;
 mod cost;
 mod doubt;
 mod evictions;
+mod fake;
 mod faults;
 mod first;
 mod garble;

@@ -1,5 +1,6 @@
 //! Calls that come at the same time go to the server as one, and stay each its own.
 
+use crate::fake;
 use crate::first::until_listening;
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
@@ -7,12 +8,9 @@ use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
 use std::future::{Future, poll_fn};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -69,50 +67,18 @@ async fn each_gets_its_own_answer() {
     }
 }
 
-/// The words of the next command on a connection.
-fn command(from: &mut impl BufRead) -> Option<Vec<String>> {
-    let number = |from: &mut dyn BufRead| {
-        let mut text = String::new();
-        from.read_line(&mut text).ok()?;
-        text.get(1..)?.trim().parse::<usize>().ok()
-    };
-    let count = number(from)?;
-    (0..count)
-        .map(|_| {
-            let mut word = vec![0; number(from)? + 2];
-            from.read_exact(&mut word).ok()?;
-            word.truncate(word.len() - 2);
-            Some(String::from_utf8_lossy(&word).into_owned())
-        })
-        .collect()
-}
-
 /// A server that is loading its data whenever it is asked about one line, and whose reply about
 /// several is the number of one place.
 fn confused() -> u16 {
-    let serve = |mut stream: TcpStream| {
-        let mut asked = BufReader::new(stream.try_clone().expect("it is open"));
-        while let Some(words) = command(&mut asked) {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let reply = match words[..] {
-                ["INFO", ..] => "$0\r\n\r\n",
-                ["EVALSHA", _, "1", ..] => "-LOADING for ever\r\n",
-                ["EVALSHA", ..] => ":1700000000000000\r\n",
-                _ => "-ERR unknown command\r\n",
-            };
-            if stream.write_all(reply.as_bytes()).is_err() {
-                return;
-            }
-        }
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let port = listener.local_addr().expect("it has one").port();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || serve(stream));
-        }
-    });
-    port
+    fake::server(|words| {
+        let reply = match words {
+            ["INFO", ..] => "$0\r\n\r\n",
+            ["EVALSHA", _, "1", ..] => "-LOADING for ever\r\n",
+            ["EVALSHA", ..] => ":1700000000000000\r\n",
+            _ => "-ERR unknown command\r\n",
+        };
+        reply.to_owned()
+    })
 }
 
 /// A reply that is not one for each is nobody's: it may be that to another call.

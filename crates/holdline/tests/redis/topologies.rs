@@ -1,8 +1,11 @@
 //! The line store behind sentinels, in a cluster, over a socket, and in another database.
 
+use crate::fake;
 use holdline::{Client, ErrorKind, Mutex, RwLock, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster, cluster_with, private};
-use holdline_testkit::until;
+use holdline_testkit::{free_port, soon, until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// One holds, one waits, and is woken; some names, so that a cluster uses all of its nodes.
@@ -107,6 +110,48 @@ async fn redissons_layout_in_a_cluster() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
+/// A slot of a cluster, and the nodes between which it moves.
+struct Moving<'a> {
+    slot: String,
+    from: &'a Server,
+    to: &'a Server,
+}
+
+impl Moving<'_> {
+    /// Begins to move the slot: new keys are to be at the other node.
+    fn begin(&self) {
+        let [from, to] =
+            [self.from, self.to].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
+        let _: () = self.to.query(&["CLUSTER", "SETSLOT", &self.slot, "IMPORTING", &from]);
+        let _: () = self.from.query(&["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", &to]);
+    }
+
+    fn move_keys(&self) {
+        let port = self.to.port().to_string();
+        let keys: Vec<String> = self.from.query(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "10"]);
+        assert!(!keys.is_empty());
+        for key in &keys {
+            let _: () = self.from.query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        }
+    }
+
+    fn end(&self) {
+        let id: String = self.to.query(&["CLUSTER", "MYID"]);
+        for node in [self.to, self.from] {
+            let _: () = node.query(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        }
+    }
+}
+
+/// The slot of this key, and the node that has it.
+fn place_of(nodes: &[Server], key: &str) -> (String, usize) {
+    let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", key]);
+    let slot = slot.to_string();
+    let has_it = |node: &Server| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) > 0;
+    let owner = nodes.iter().position(has_it).expect("somebody has the key");
+    (slot, owner)
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_and_a_node_that_dies() {
     let Some(mut nodes) = cluster() else { return };
@@ -114,28 +159,16 @@ async fn a_slot_that_moves_and_a_node_that_dies() {
     let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
     let lease = Duration::from_secs(2);
     let held = Mutex::new(&one, "a").lease(lease).lock().await.expect("works");
-    let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", "holdline:{a}"]);
-    let slot = slot.to_string();
-    let owner = nodes
-        .iter()
-        .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) == 1);
-    let owner = owner.expect("somebody has the key");
+    let (slot, owner) = place_of(&nodes, "holdline:{a}");
     let other = (owner + 1) % 3;
-    let ids: Vec<String> = nodes.iter().map(|node| node.query(&["CLUSTER", "MYID"])).collect();
-    let _: () = nodes[other].query(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[owner]]);
-    let _: () = nodes[owner].query(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[other]]);
+    let moving = Moving { slot, from: &nodes[owner], to: &nodes[other] };
+    moving.begin();
     // Halfway, what is there is renewed.
     held.extend(Duration::from_secs(3)).await.expect("renewed");
-    let port = nodes[other].port().to_string();
-    let keys: Vec<String> = nodes[owner].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
-    for key in &keys {
-        let _: () = nodes[owner].query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
-    }
+    moving.move_keys();
     // Its key has moved, but the slot has not.
     held.extend(Duration::from_secs(4)).await.expect("renewed");
-    for node in [other, owner] {
-        let _: () = nodes[node].query(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[other]]);
-    }
+    moving.end();
     assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_none());
     held.unlock().await.expect("held all the time");
     // A node dies: what it kept cannot be had, which is said in time.
@@ -149,6 +182,113 @@ async fn a_slot_that_moves_and_a_node_that_dies() {
         matches!(Mutex::new(&two, "a").lock_within(Duration::from_secs(1)).await, Ok(Some(_)))
     })
     .await;
+}
+
+/// A server that can be a node of a cluster.
+fn lone_node() -> Option<Server> {
+    let bus = free_port().to_string();
+    private("lone_node", &["--cluster-enabled", "yes", "--cluster-port", &bus])
+}
+
+/// A node that has no slots yet is not one that the cluster tells its clients of.
+#[tokio::test]
+async fn a_slot_that_moves_to_a_new_node() {
+    let (Some(nodes), Some(new)) = (cluster(), lone_node()) else { return };
+    let port = nodes[0].port().to_string();
+    let bus: String = nodes[0].query::<Vec<String>>(&["CONFIG", "GET", "port"])[1].clone();
+    let bus = (bus.parse::<u16>().expect("a number") + 10_000).to_string();
+    let _: () = new.query(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    until("all know each other", async || {
+        nodes.iter().chain([&new]).all(|node| {
+            let info: String = node.query(&["CLUSTER", "INFO"]);
+            info.contains("cluster_known_nodes:4") && info.contains("cluster_state:ok")
+        })
+    })
+    .await;
+    for (scheme, key) in [("line", "holdline:{a}"), ("redisson", "a")] {
+        let url = format!("redis+cluster://127.0.0.1:{port}?scheme={scheme}");
+        let client = open(&url).await.expect("opens");
+        // No renewal comes before the slot has moved.
+        let held = Mutex::new(&client, "a").lease(Duration::from_secs(60)).lock().await;
+        let held = held.expect("works");
+        let holders = async || client.inspect("a").await.expect("works").holders.len();
+        let (slot, owner) = place_of(&nodes, key);
+        let moving = Moving { slot, from: &nodes[owner], to: &new };
+        if scheme == "redisson" {
+            // Redisson's own locks have none.
+            let _: i64 = moving.from.query(&["DEL", "{a}:holdline"]);
+        }
+        moving.begin();
+        assert_eq!(holders().await, 1, "{scheme}: halfway");
+        moving.move_keys();
+        held.extend(Duration::from_secs(90)).await.expect("renewed");
+        assert_eq!(holders().await, 1, "{scheme}: its key has moved, but the slot has not");
+        assert!(Mutex::new(&client, "a").try_lock().await.expect("works").is_none());
+        held.unlock().await.expect("held all the time");
+        let _: () = new.query(&["CLUSTER", "SETSLOT", &moving.slot, "STABLE"]);
+        let _: () = moving.from.query(&["CLUSTER", "SETSLOT", &moving.slot, "STABLE"]);
+    }
+}
+
+/// A redirection is followed also if the node that is asked for the slots has not heard of it.
+#[tokio::test]
+async fn a_node_that_knows_an_earlier_owner() {
+    let Some(owner) = lone_node() else { return };
+    let _: () = owner.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until("it serves", async || {
+        owner.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    })
+    .await;
+    let (port, own) = (owner.port(), Arc::new(AtomicU16::new(0)));
+    let shared = Arc::clone(&own);
+    let stale = fake::server(move |words| match words {
+        // All slots but one are its own.
+        ["CLUSTER", ..] => {
+            let range = |first, last, port| {
+                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+            };
+            let own = shared.load(Ordering::SeqCst);
+            format!("*2\r\n{}{}", range(0, 16382, own), range(16383, 16383, port))
+        }
+        ["INFO", ..] => "$0\r\n\r\n".to_owned(),
+        ["PING"] => "+PONG\r\n".to_owned(),
+        ["EVALSHA" | "EVAL", ..] => format!("-MOVED 1 127.0.0.1:{port}\r\n"),
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    own.store(stale, Ordering::SeqCst);
+    // Each client asks one of the two for the slots.
+    for _ in 0..10 {
+        let client = open(&format!("redis+cluster://127.0.0.1:{stale}")).await.expect("opens");
+        let lock = Mutex::new(&client, "x");
+        let guard = soon("it is found", lock.lock()).await.expect("works");
+        guard.unlock().await.expect("held");
+    }
+}
+
+/// A sentinel that has missed a failover, and the others name another primary: the first of the
+/// list is not believed for ever.
+#[tokio::test]
+async fn a_sentinel_that_names_the_wrong_primary() {
+    let Some(server) = private("stale_sentinel", &[]) else { return };
+    let naming = |port: u16| {
+        fake::server(move |words| match words {
+            ["SENTINEL", ..] => {
+                let port = port.to_string();
+                format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+            }
+            _ => "-ERR unknown command\r\n".to_owned(),
+        })
+    };
+    let (stale, right) = (naming(free_port()), naming(server.port()));
+    let url = format!("redis+sentinel://127.0.0.1:{stale},127.0.0.1:{right}/main");
+    let mut client = None;
+    until("the other is asked", async || {
+        client = open(&url).await.ok();
+        client.is_some()
+    })
+    .await;
+    let lock = Mutex::new(&client.expect("open"), "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
 }
 
 #[tokio::test]

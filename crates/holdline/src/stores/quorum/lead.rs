@@ -13,8 +13,8 @@ use crate::store::Seq;
 use holdline_kernel::Time;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How far the nodes' clocks are ahead of this machine's boot-time clock, in microseconds;
-/// [`UNKNOWN`] before the first answer.
+/// How far the nodes' clocks, when a request arrives, are ahead of this machine's boot-time clock,
+/// when it is sent, in microseconds; [`UNKNOWN`] before the first answer.
 #[derive(Debug)]
 pub(super) struct Lead(AtomicI64);
 
@@ -49,17 +49,14 @@ impl Lead {
         self.0.load(Ordering::Relaxed) == UNKNOWN
     }
 
-    /// Learns from the numbers that nodes gave a ticket which requested this one. Only a number
-    /// that the node chose itself, by its clock or its counter, tells anything.
-    pub(super) fn learn(&self, requested: u64, given: &[Option<Seq>]) {
-        self.learn_at(clock::now(), requested, given);
-    }
-
-    fn learn_at(&self, now: Time, requested: u64, given: &[Option<Seq>]) {
+    /// Learns from the numbers that nodes gave a ticket which requested this one, from before it
+    /// was `sent`: the next requests are on their way for as long. Only a number that the node
+    /// chose itself, by its clock or its counter, tells anything.
+    pub(super) fn learn(&self, sent: Time, requested: u64, given: &[Option<Seq>]) {
         let chosen = given.iter().flatten().map(|seq| seq.0).filter(|seq| *seq != requested);
         if let Some(newest) = chosen.max() {
             let newest = i64::try_from(newest).unwrap_or(i64::MAX);
-            self.0.store(newest.saturating_sub_unsigned(micros(now)), Ordering::Relaxed);
+            self.0.store(newest.saturating_sub_unsigned(micros(sent)), Ordering::Relaxed);
         }
     }
 }
@@ -83,7 +80,7 @@ mod tests {
     fn known() -> Lead {
         let lead = Lead::new();
         assert_eq!(lead.at(after(0), NODES), 0, "nothing is known");
-        lead.learn_at(after(0), 0, &[Some(Seq(NODES - 5000)), None, Some(Seq(NODES))]);
+        lead.learn(after(0), 0, &[Some(Seq(NODES - 5000)), None, Some(Seq(NODES))]);
         lead
     }
 
@@ -94,11 +91,11 @@ mod tests {
             let clocks = NODES + seconds * SECOND;
             let request = lead.at(after(seconds), clocks);
             assert_eq!(request, clocks + 20_000);
-            lead.learn_at(after(seconds), request, &[Some(Seq(request)), None]);
+            lead.learn(after(seconds), request, &[Some(Seq(request)), None]);
         }
-        lead.learn_at(after(1), 7, &[Some(Seq(7)), Some(Seq(NODES + 2 * SECOND))]);
+        lead.learn(after(1), 7, &[Some(Seq(7)), Some(Seq(NODES + 2 * SECOND))]);
         assert_eq!(lead.at(after(1), NODES + SECOND), 0, "too far ahead of the wall clock");
-        lead.learn_at(after(1), 0, &[Some(Seq(NODES + SECOND))]);
+        lead.learn(after(1), 0, &[Some(Seq(NODES + SECOND))]);
         assert_eq!(lead.at(after(1), NODES + SECOND), NODES + SECOND + 20_000);
     }
 

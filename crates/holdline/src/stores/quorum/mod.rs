@@ -146,7 +146,7 @@ impl Quorum {
         let until = if learn { Until::MostAnswered } else { Until::Decided };
         let outcome = round.run(sent, until).await;
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
-        self.shared.lead.learn(ticket.min_token, &seqs);
+        self.shared.lead.learn(sent, ticket.min_token, &seqs);
         if outcome.met() {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
             return self.lift(line, ticket, note, seqs, token).await;

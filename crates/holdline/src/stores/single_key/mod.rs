@@ -167,25 +167,13 @@ impl SingleKey {
         };
         let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
         let (answer, repeated) = self.run(layout.scripts()[0], key, &fill).await?;
+        // A reply that makes no sense may be that to another request.
+        let standing = standing(ticket, &owner, &answer);
+        let standing = standing.ok_or_else(|| self.invalid_reply(&answer))?;
         if let Some(request) = request.filter(|_| !repeated) {
             request.answered();
         }
-        match &answer {
-            Value::BulkString(whose) if whose == owner.as_bytes() => {
-                return Ok(Standing::Admitted(NO_TOKEN));
-            }
-            Value::Int(0) => return Ok(Standing::Lost),
-            Value::Array(items) => {
-                if let [Value::Int(left)] = &items[..] {
-                    let keep = ticket.wait_lease / 3;
-                    let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
-                    let again = keep.min(left).max(Duration::from_millis(2));
-                    return Ok(Standing::Waiting { seq: None, again });
-                }
-            }
-            _ => {}
-        }
-        Err(self.invalid_reply(&answer))
+        Ok(standing)
     }
 
     /// Leaves after an abandoned request to enter: over the connection for such requests, so that
@@ -252,6 +240,22 @@ impl SingleKey {
         let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
     }
+}
+
+/// Decodes the reply of enter; `None` if it is invalid.
+fn standing(ticket: &Ticket, owner: &str, answer: &Value) -> Option<Standing> {
+    Some(match answer {
+        Value::BulkString(whose) if whose == owner.as_bytes() => Standing::Admitted(NO_TOKEN),
+        Value::Int(0) => Standing::Lost,
+        Value::Array(items) => {
+            let [Value::Int(left)] = &items[..] else { return None };
+            let keep = ticket.wait_lease / 3;
+            let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
+            let again = keep.min(left).max(Duration::from_millis(2));
+            Standing::Waiting { seq: None, again }
+        }
+        _ => return None,
+    })
 }
 
 impl AsyncStore for SingleKey {

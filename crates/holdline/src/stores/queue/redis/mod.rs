@@ -192,11 +192,12 @@ impl AsyncStore for Redis {
         pubsub.open();
         match answer {
             Ok(answer) => {
+                // A reply that makes no sense may be that to another request.
+                let standing = standing(ticket, how, &answer.value)
+                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?;
                 if let Some(request) = request.filter(|_| answer.doubt.is_none()) {
                     request.answered();
                 }
-                let standing = standing(ticket, how, &answer.value)
-                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?;
                 if deaf && matches!(standing, Ok(Standing::Waiting { .. })) {
                     pubsub.catch_up(ticket.id);
                 }

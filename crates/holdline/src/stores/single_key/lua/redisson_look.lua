@@ -3,4 +3,5 @@
 local fields = redis.call('HGETALL', KEYS[1])
 local refused = foreign(fields)
 if refused then return redis.error_reply(refused) end
-return {fields, redis.call('PTTL', KEYS[1]), redis.call('GET', ARGV[1]), redis.pcall('GET', ARGV[2])}
+return {fields, redis.call('PTTL', KEYS[1]), redis.pcall('GET', ARGV[1]),
+  redis.pcall('GET', ARGV[2])}

@@ -39,7 +39,7 @@ if kind == 1 then
       local reached = tonumber(redis.pcall('GET', clock)) or 0
       if reached < now - now % span and now + span < MOST then
         redis.pcall('SET', clock, now)
-      elseif reached > now and not head then
+      elseif reached > now and last == 0 then
         last = reached + span
       end
     end
