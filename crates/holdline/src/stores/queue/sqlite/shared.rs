@@ -411,8 +411,11 @@ impl fmt::Debug for Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::File;
     use super::*;
+    use crate::store::AsyncStore;
     use std::sync::Barrier;
+    use std::time::Duration;
 
     fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
         let address = Address::of(folder.path().join("locks.db"));
@@ -449,5 +452,27 @@ mod tests {
         shared.try_start_monitor();
         assert!(shared.monitor().is_none(), "nobody would end it");
         assert_eq!(shared.own(), None);
+    }
+
+    /// As the renewer's thread, which would keep the locks of other stores waiting.
+    #[tokio::test]
+    async fn a_background_thread_that_drops_the_last_handle_does_not_wait_for_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = File::open(folder.path().join("locks.db")).expect("a new database");
+        file.list("").await.expect("the worker answers");
+        let shared = Arc::clone(file.shared());
+        let (dropped, told) = std::sync::mpsc::channel();
+        {
+            let _disk = shared.process_state.lock();
+            let drop_it = async move {
+                drop(file);
+                let _ = dropped.send(());
+            };
+            crate::thread::start("a-test", || drop_it).expect("a thread");
+            told.recv_timeout(Duration::from_secs(30)).expect("it does not wait");
+        }
+        while !shared.process_state.lock().closed {
+            tokio::task::yield_now().await;
+        }
     }
 }
