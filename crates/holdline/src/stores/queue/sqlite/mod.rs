@@ -22,6 +22,8 @@ mod examine;
 mod executor;
 mod liveness;
 mod machine;
+#[cfg(all(test, feature = "simulation"))]
+mod model;
 mod monitor;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod observe;
