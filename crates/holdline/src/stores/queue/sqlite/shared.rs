@@ -102,8 +102,8 @@ impl Shared {
     /// liveness lock: if each created one, the last would replace the others, and the places of
     /// their numbers would be taken for a dead process's.
     ///
-    /// A liveness lock that was removed is replaced. Then the folder may be new too, and the monitor
-    /// is restarted.
+    /// A liveness lock that was removed is replaced. Then the folder may be new too, and the
+    /// monitor is restarted.
     fn own_process(&self, process_state: &mut ProcessState) -> Result<(Process, bool)> {
         if process_state.closed {
             let message = "the lock database was closed by its last user";
