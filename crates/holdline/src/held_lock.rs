@@ -168,7 +168,7 @@ impl HeldLock {
         }
     }
 
-    /// Releases the lock, or loses it if its deadline has passed. Returns whether it was still held.
+    /// Releases the lock, or loses it if its deadline has passed. Returns whether it was held.
     pub(crate) fn release(&self) -> bool {
         if !self.is_valid() {
             self.lose();

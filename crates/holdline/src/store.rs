@@ -41,10 +41,10 @@
 //!   that clock in microseconds, whichever is higher. The store keeps the contents of `Head`, so
 //!   that no operation walks the line.
 //! - **Ephemeral entries, ordered by the server**, end with a session. The client looks at the
-//!   entries ahead of its own and applies the kernel's `rule`. The store must prove that the session
-//!   was alive when the reply was sent, and until when it will be; it watches the entries that block,
-//!   and no others, unless they are many; and after an unknown outcome it finds its entry by the
-//!   ticket's id, or removes it.
+//!   entries ahead of its own and applies the kernel's `rule`. The store must prove that the
+//!   session was alive when the reply was sent, and until when it will be; it watches the entries
+//!   that block, and no others, unless they are many; and after an unknown outcome it finds its
+//!   entry by the ticket's id, or removes it.
 //! - **A single key** has one holder or none. The store answers `Waiting { seq: None, .. }` to all
 //!   others, promises neither a fair queue nor weights, and promises tokens only if a counter
 //!   outlives the key. A departure compares the owner, so that it never removes another client's
