@@ -1,11 +1,12 @@
-//! The contract of [`Store`](holdline::store::Store), by operation, on the raw store (G7, G8, G12,
-//! G15, G16).
+//! The contract of [`Store`](holdline::store::Store), by operation, on the raw store (G7, G8, G11,
+//! G12, G13, G15, G16).
 
 use super::kit::{Raw, eventually, in_time, poll_once, ticket};
 use super::{Ctx, group};
 use holdline::ErrorKind;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use std::sync::Arc;
+use std::time::Duration;
 
 group! { "contract":
     enter_is_idempotent,
@@ -21,6 +22,8 @@ group! { "contract":
     what_is_not_heard_of_lapses,
     a_waiter_follows_a_holder_that_lapsed needs Queues,
     a_dead_waiter_blocks_nobody needs Queues,
+    a_place_lasts_no_longer_than_its_lease needs Queues,
+    a_waiter_looks_again_within_a_second needs Queues,
     a_renewal_lengthens_and_never_shortens,
     a_lower_weight_admits_the_next needs Queues Weights,
     a_span_reserves_tokens needs Spans Fences,
@@ -204,6 +207,38 @@ async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
     assert_eq!(raw.keep(&dead, dead_seq).await, Standing::Lost);
     assert!(raw.leave(&holder).await);
     assert_eq!(raw.keep(&live, seq).await, Standing::Admitted(seq));
+}
+
+/// A crashed holder blocks others for its lease (G11), and a dead waiter for its wait lease (G12).
+async fn a_place_lasts_no_longer_than_its_lease(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (holder, waiter) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    let waiter = Ticket { wait_lease: Duration::from_secs(3), ..waiter };
+    let seqs = [raw.hold(&holder).await, raw.queue(&waiter).await];
+    let leases = [holder.lease, waiter.wait_lease];
+    for again in [false, true] {
+        if again {
+            raw.keep(&holder, seqs[0]).await;
+            raw.keep(&waiter, seqs[1]).await;
+        }
+        let view = raw.store.snapshot(&raw.line).await.expect("works");
+        let rests: Vec<_> = view.places.iter().map(|place| place.expires_in).collect();
+        assert!(rests.iter().zip(leases).all(|(rest, lease)| *rest <= lease), "{rests:?}");
+    }
+}
+
+/// With the wait lease that the library asks for, so a lost notice costs no more (G13).
+async fn a_waiter_looks_again_within_a_second(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let waiter = Ticket { wait_lease: Duration::from_secs(3), ..ticket(&ctx, 1, 1) };
+    raw.hold(&ticket(&ctx, 1, 1)).await;
+    let seq = raw.queue(&waiter).await;
+    for how in [Enter::Queue, Enter::Keep(seq)] {
+        let Standing::Waiting { again, .. } = raw.enter(&waiter, how).await else {
+            panic!("it is held");
+        };
+        assert!(again <= Duration::from_secs(1), "{how:?}: {again:?}");
+    }
 }
 
 async fn a_renewal_lengthens_and_never_shortens(ctx: Ctx) {

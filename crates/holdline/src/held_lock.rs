@@ -168,16 +168,19 @@ impl HeldLock {
         }
     }
 
-    /// Releases the lock. Returns whether it was still held.
+    /// Releases the lock, or loses it if its deadline has passed. Returns whether it was held.
     pub(crate) fn release(&self) -> bool {
-        let valid = self.is_valid();
-        let ended = self.change_state(HELD, if valid { RELEASED } else { LOST });
+        if !self.is_valid() {
+            self.lose();
+            return false;
+        }
+        let ended = self.change_state(HELD, RELEASED);
         if ended {
             self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
         }
         self.loss.notify_waiters();
-        valid && ended
+        ended
     }
 
     /// Records that the store had no such holder when it was asked to release it.

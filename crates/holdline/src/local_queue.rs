@@ -25,6 +25,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -48,6 +49,8 @@ struct Entry {
 struct LocalQueue {
     /// The admission rule as Tokio's semaphore implements it: fair, weighted, and cancel-safe.
     permits: Semaphore,
+    /// The number of tasks that have passed, and ask the store.
+    asking: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -90,9 +93,10 @@ impl LocalQueues {
     ) -> Result<Option<Guard>> {
         let waiter = self.enter(request)?;
         if !waiter.pass(request).await {
-            // The task ahead may be waiting for the store as well.
-            let away = handles.availability.away_for().is_some();
-            return if away { Err(handles.silence(&request.line)) } else { Ok(None) };
+            // Nobody knows whether the lock is held if a task ahead asks a store that is away.
+            let asks = waiter.queue.asking.load(Ordering::Relaxed) > 0;
+            let unknown = asks && handles.availability.away_for().is_some();
+            return if unknown { Err(handles.silence(&request.line)) } else { Ok(None) };
         }
         let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
         permit.budget = handoff.map(|bounds| Budget {
@@ -110,7 +114,11 @@ impl LocalQueues {
             let token = Seq(token.0 + 1);
             return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));
         }
-        let Some(held) = driver::acquire(handles, request).await? else { return Ok(None) };
+        let asked = {
+            let _asking = Asking::new(&permit.waiter.queue);
+            driver::acquire(handles, request).await?
+        };
+        let Some(held) = asked else { return Ok(None) };
         let token = held.seq;
         Ok(Some(Guard::new(held, token, Some(Box::new(permit)))))
     }
@@ -126,7 +134,8 @@ impl LocalQueues {
         let mut map = self.0.lock();
         let entry = map.entry(request.line.clone()).or_insert_with(|| {
             let permits = Semaphore::new(permits_for(request.capacity) as usize);
-            let queue = Arc::new(LocalQueue { permits, state: Mutex::default() });
+            let (asking, state) = (AtomicU32::new(0), Mutex::default());
+            let queue = Arc::new(LocalQueue { permits, asking, state });
             Entry { queue, capacity: request.capacity, users: 0 }
         });
         if entry.capacity != request.capacity {
@@ -206,6 +215,22 @@ impl Drop for LocalWaiter {
                 map.remove(&self.line);
             }
         }
+    }
+}
+
+/// A task that asks the store, counted until this is dropped.
+struct Asking<'a>(&'a LocalQueue);
+
+impl<'a> Asking<'a> {
+    fn new(queue: &'a LocalQueue) -> Self {
+        queue.asking.fetch_add(1, Ordering::Relaxed);
+        Asking(queue)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -40,11 +40,11 @@
 //!   when to ask again. Leases are judged by the server's clock; a token is the last one plus 1, or
 //!   that clock in microseconds, whichever is higher. The store keeps the contents of `Head`, so
 //!   that no operation walks the line.
-//! - **Ephemeral entries, ordered by the server**, end with a session. The client lists the entries
-//!   ahead of its own and applies `rule::blockers`. The store must prove that the session was alive
-//!   when the reply was sent, and until when it will be; it watches the entries that block, and no
-//!   others, unless they are many; and after an unknown outcome it finds its entry by the ticket's
-//!   id, or removes it.
+//! - **Ephemeral entries, ordered by the server**, end with a session. The client looks at the
+//!   entries ahead of its own and applies the kernel's `rule`. The store must prove that the
+//!   session was alive when the reply was sent, and until when it will be; it watches the entries
+//!   that block, and no others, unless they are many; and after an unknown outcome it finds its
+//!   entry by the ticket's id, or removes it.
 //! - **A single key** has one holder or none. The store answers `Waiting { seq: None, .. }` to all
 //!   others, promises neither a fair queue nor weights, and promises tokens only if a counter
 //!   outlives the key. A departure compares the owner, so that it never removes another client's
@@ -111,10 +111,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
 
     /// Removes another client's place by force. Returns a token that is higher than any token of
-    /// that place, and no higher than that of any place behind it (the token of the next place, or
-    /// a new one if it was the last); `None` if there is no such place. `note` tells the removed
-    /// ticket's owner which process did it and why; it is listed in [`QueueSnapshot::evictions`]
-    /// from then on.
+    /// that place, and no higher than that of any place behind it, also of one that comes later
+    /// (say, the token of the next place, or a new one if it was the last); `None` if there is no
+    /// such place. `note` tells the removed ticket's owner which process did it and why; it is
+    /// listed in [`QueueSnapshot::evictions`] from then on.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>>;
 
     /// Subscribes to changes of lines: places that come, go, are admitted, or change their notes.

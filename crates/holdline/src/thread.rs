@@ -2,11 +2,16 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
+
+thread_local! {
+    static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Starts a thread of this name that drives `work` on a runtime of its own. Every resource that can
 /// run short is acquired here, on the caller's thread, so that a failure is the caller's error.
@@ -23,9 +28,18 @@ pub(crate) fn start<F: Future<Output = ()>>(
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(move || runtime.get().block_on(work()))
+        .spawn(move || {
+            IN_BACKGROUND.set(true);
+            runtime.get().block_on(work());
+        })
         .map_err(|error| short(name, error))?;
     Ok(handle)
+}
+
+/// Whether this is a thread that [`start`] has started, where nothing may wait for a disk.
+#[cfg(feature = "sqlite")]
+pub(crate) fn in_background() -> bool {
+    IN_BACKGROUND.get()
 }
 
 /// The value of `cell`, made by `make` on first use. Only a success is remembered.

@@ -55,7 +55,7 @@ macro_rules! may_be_lost {
             #[doc = concat!("Waits until the ", $what, " is lost, or for `time`; says whether it \
                              is lost.")]
             pub fn lost_within(&self, time: Duration) -> bool {
-                wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+                wait($crate::clock::timeout(time, self.0.lost())).is_some()
             }
 
             #[doc = concat!("Why the ", $what, " was lost; `None` while it is not.")]

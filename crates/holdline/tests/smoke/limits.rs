@@ -15,23 +15,47 @@ fn other(client: &Client) -> Client {
     Client::new(client.store().clone())
 }
 
-/// A waiter that dies delays the next for its lease, if that is shorter than 3 s (G12).
+/// A waiter that dies delays the next for 3 s, or for its lease if that is shorter (G12): the store
+/// keeps its place for no longer.
 #[tokio::test(flavor = "current_thread")]
-async fn a_dead_waiter_with_a_short_lease() {
+async fn a_dead_waiter() {
     let client = memory().await;
-    let held = Mutex::new(&client, "x").lock().await.expect("memory works");
-    let lease = Duration::from_millis(300);
-    let dying = Mutex::new(&other(&client), "x").lease(lease);
-    let mut dies = Box::pin(async move { dying.lock().await });
-    while client.inspect("x").await.expect("memory works").waiters.is_empty() {
-        assert!((&mut dies).now_or_never().is_none());
+    let (default, short) = (Duration::from_secs(10), Duration::from_millis(300));
+    for (lease, most) in [(default, Duration::from_secs(3)), (short, short)] {
+        let held = Mutex::new(&client, "x").lock().await.expect("memory works");
+        let dying = Mutex::new(&other(&client), "x").lease(lease);
+        let mut dies = Box::pin(async move { dying.lock().await });
+        let waiters = loop {
+            assert!((&mut dies).now_or_never().is_none());
+            let waiters = client.inspect("x").await.expect("memory works").waiters;
+            if !waiters.is_empty() {
+                break waiters;
+            }
+        };
+        assert!(waiters[0].expires_in <= most, "{waiters:?}");
+        std::mem::forget(dies); // nobody polls it, or drops it
+        let next = Mutex::new(&other(&client), "x");
+        let next = tokio::spawn(async move { next.lock_within(Duration::from_secs(30)).await });
+        held.unlock().await.expect("held");
+        let next = next.await.expect("no panic").expect("memory works");
+        assert!(next.is_some(), "the dead waiter's place was kept");
     }
-    std::mem::forget(dies); // nobody polls it, or drops it
-    let next = Mutex::new(&other(&client), "x");
-    let next = tokio::spawn(async move { next.lock_within(Duration::from_millis(2_000)).await });
-    held.unlock().await.expect("held");
-    let next = next.await.expect("no panic").expect("memory works");
-    assert!(next.is_some(), "the dead waiter's place was kept for longer than its lease");
+}
+
+/// A task behind one that holds the lock is told so, though the store cannot be asked (G25).
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_is_held_in_an_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client();
+    let lock = Mutex::new(&client, "x");
+    let held = lock.lock().await.expect("memory works");
+    chaos.always(Op::Snapshot, Fault::FailBefore);
+    client.inspect("x").await.expect_err("the store is away");
+    assert!(client.unavailable_for().is_some());
+    assert!(lock.try_lock().await.expect("it is known").is_none());
+    let brief = Duration::from_millis(50);
+    assert!(lock.lock_within(brief).await.expect("it is known").is_none());
+    drop(held);
 }
 
 /// An observer goes on through an outage for as long as its client does (G24).

@@ -1,5 +1,7 @@
-//! The traps of GUARANTEES.md that a test can show: T2, a guard that is forgotten.
+//! The traps of GUARANTEES.md that a test can show: T2, a guard that is forgotten; T5, a future
+//! that is not polled.
 
+use futures_util::FutureExt;
 use holdline::Mutex;
 use std::time::Duration;
 
@@ -24,4 +26,19 @@ async fn a_forgotten_guard_with_a_fixed_lease_ends_with_it() {
     std::mem::forget(lock.lock().await.expect("memory works"));
     let rival = holdline::Client::new(client.store().clone());
     Mutex::new(&rival, "x").lock().await.expect("memory works").unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_not_polled_holds_up_its_own_client_and_no_other() {
+    let client = holdline::open("memory:").await.expect("memory opens");
+    let (lock, long) = (Mutex::new(&client, "x"), LEASE * 60);
+    let held = lock.lock().await.expect("memory works");
+    let mut kept = Box::pin(lock.lock());
+    assert!((&mut kept).now_or_never().is_none(), "it is held");
+    held.unlock().await.expect("held");
+    assert!(lock.lock_within(LEASE).await.expect("memory works").is_none(), "it is not its turn");
+    let rival = Mutex::new(&holdline::Client::new(client.store().clone()), "x");
+    rival.try_lock().await.expect("memory works").expect("free").unlock().await.expect("held");
+    drop(kept);
+    assert!(lock.lock_within(long).await.expect("memory works").is_some());
 }

@@ -25,24 +25,22 @@ fn spans(processes: usize, millis: u64) -> Vec<Span> {
         let first = spans.len();
         loop {
             let report = puppet.report();
-            let Some(token_count) = report.strip_prefix("span ") else { break };
-            let [token, asked, placed, from, until] = numbers(token_count)[..] else {
-                panic!("{token_count}")
-            };
+            let Some(span) = report.strip_prefix("span ") else { break };
+            let [token, asked, placed, from, until] = numbers(span)[..] else { panic!("{span}") };
             spans.push(Span { process, token, placed, asked, from, until });
         }
-        assert!(spans[first..].is_sorted_by_key(|token_count| token_count.token));
+        assert!(spans[first..].is_sorted_by_key(|span| span.token));
     }
-    spans.sort_by_key(|token_count| token_count.token);
+    spans.sort_by_key(|span| span.token);
     spans
 }
 
 /// How often each process held while all were there.
 fn shares(spans: &[Span], processes: usize) -> Vec<usize> {
-    let of = |process| spans.iter().filter(move |token_count| token_count.process == process);
+    let of = |process| spans.iter().filter(move |span| span.process == process);
     let from = (0..processes).map(|one| of(one).next().unwrap().from).max().unwrap();
     let until = (0..processes).map(|one| of(one).next_back().unwrap().until).min().unwrap();
-    let within = |token_count: &&Span| (from..until).contains(&token_count.from);
+    let within = |span: &&Span| (from..until).contains(&span.from);
     (0..processes).map(|one| of(one).filter(within).count()).collect()
 }
 
@@ -56,9 +54,9 @@ fn contend(processes: usize, millis: u64) {
             assert!(pair[0].token < pair[1].token, "a token was given twice");
             assert!(pair[0].until <= pair[1].from, "two processes held the lock at once");
         }
-        for token_count in &spans {
-            assert!(latest <= token_count.placed, "somebody who came later was admitted before");
-            latest = latest.max(token_count.asked);
+        for span in &spans {
+            assert!(latest <= span.placed, "somebody who came later was admitted before");
+            latest = latest.max(span.asked);
         }
         let shares = shares(&spans, processes);
         println!("{processes} processes for {millis} ms: shares {shares:?}");

@@ -10,7 +10,6 @@ mod death;
 mod evictions;
 mod faults;
 mod log;
-mod model;
 mod nonsense;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod observers;

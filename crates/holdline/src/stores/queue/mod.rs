@@ -26,7 +26,15 @@ mod division;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;
-#[cfg(all(test, any(feature = "redis", feature = "postgres", feature = "mysql")))]
+#[cfg(all(
+    test,
+    any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "mysql",
+        all(feature = "sqlite", feature = "simulation")
+    )
+))]
 mod model;
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -33,6 +33,16 @@ pub(super) trait Subject {
         true
     }
 
+    /// The number of tickets in a run.
+    fn tickets(&self) -> u128 {
+        12
+    }
+
+    /// The longest lease, in microseconds. With long ones, the line grows long.
+    fn longest_lease(&self) -> u64 {
+        3_000_000
+    }
+
     /// Removes data that the server can do without, if there is any.
     fn disturb(&mut self, _random: u64) {}
 }
@@ -68,7 +78,8 @@ impl Model {
     }
 }
 
-struct Chance(fastrand::Rng, u64);
+/// The source of random choices; a number near the current time, for tokens; and the longest lease.
+struct Chance(fastrand::Rng, u64, u64);
 
 impl Chance {
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -86,8 +97,8 @@ impl Chance {
             id,
             weight,
             capacity: if self.0.u8(..50) == 0 { capacity + 1 } else { capacity },
-            lease: Duration::from_micros(self.0.u64(1000..3_000_000)),
-            wait_lease: Duration::from_micros(self.0.u64(1000..1_000_000)),
+            lease: Duration::from_micros(self.0.u64(1000..self.2)),
+            wait_lease: Duration::from_micros(self.0.u64(1000..self.2 / 3)),
             token_count: self.of(&[1, 1, 1, 0, 7]),
             min_token: self.of(&[0, 0, 0, 0, self.1]),
         }
@@ -121,14 +132,17 @@ fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
 }
 
 /// Compares a server's line, which is empty at first, with the kernel's. Each seed is a different
-/// run.
-pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) {
+/// run. Returns the greatest length of the line.
+pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
     let mut model = Model::default();
-    let mut chance = Chance(fastrand::Rng::with_seed(seed), 0);
-    let ids: Vec<_> = (0..12).map(|n| TicketId(u128::MAX / 13 * n + n)).collect();
+    let mut chance = Chance(fastrand::Rng::with_seed(seed), 0, subject.longest_lease());
+    let ids = subject.tickets();
+    let ids: Vec<_> = (0..ids).map(|n| TicketId(u128::MAX / (ids + 1) * n + n)).collect();
     let (mut now, mut capacity) = (1_700_000_000_000_000, 1);
     let mut seqs: Vec<(TicketId, Seq)> = Vec::new();
+    let mut longest = 0;
     for step in 0..steps {
+        longest = longest.max(model.head.count);
         now += match chance.0.u8(..20) {
             0 => chance.0.u64(..4_000_000),
             1..5 => 0,
@@ -183,4 +197,5 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) {
         }
     }
     assert!(seqs.len() > steps as usize / 10, "the run did something");
+    longest
 }

@@ -22,6 +22,8 @@ mod examine;
 mod executor;
 mod liveness;
 mod machine;
+#[cfg(all(test, feature = "simulation"))]
+mod model;
 mod monitor;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod observe;
@@ -41,6 +43,7 @@ use crate::store::{
 };
 use crate::stores::queue;
 use crate::sync::Mutex;
+use crate::thread::in_background;
 use address::Address;
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -289,7 +292,14 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.close();
+        // The renewer may be the last user. It must not wait for the disk, and has a worker.
+        let worker = if in_background() { self.worker.lock().take() } else { None };
+        let left = worker.is_some_and(|worker| {
+            worker.send(Box::new(|shared: &Arc<Shared>| shared.close())).is_ok()
+        });
+        if !left {
+            self.shared.close();
+        }
     }
 }
 

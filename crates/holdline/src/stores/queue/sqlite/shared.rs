@@ -38,6 +38,8 @@ struct ProcessState {
     outbox: Option<Arc<UnixDatagram>>,
     /// The tickets that may have a place.
     tickets: HashSet<TicketId>,
+    /// Whether the last handle was dropped. The worker may still have work then.
+    closed: bool,
 }
 
 /// One in this many new processes removes the files of dead processes even if it never waits.
@@ -89,31 +91,41 @@ impl Shared {
 
     /// This process's number, with a liveness lock that other processes can see.
     pub(super) fn process(self: &Arc<Self>) -> Result<Process> {
-        if let Some(own_lock) = &self.process_state.lock().own_lock
-            && own_lock.is_linked()
-        {
-            return Ok(own_lock.process);
-        }
-        let process = self.create_own().map_err(|error| self.failed(error))?;
-        if fastrand::u8(..SWEEP_ODDS) == 0 {
+        let (process, new) = self.own_process(&mut self.process_state.lock())?;
+        if new && fastrand::u8(..SWEEP_ODDS) == 0 {
             self.try_start_monitor();
         }
         Ok(process)
     }
 
-    /// Creates the liveness lock of this process, possibly replacing one that was removed; then the
-    /// folder may be new too, and the monitor is restarted.
-    fn create_own(&self) -> io::Result<Process> {
-        let mut process_state = self.process_state.lock();
+    /// This process's number, and whether it is new. Threads that need it at once wait for one
+    /// liveness lock: if each created one, the last would replace the others, and the places of
+    /// their numbers would be taken for a dead process's.
+    ///
+    /// A liveness lock that was removed is replaced. Then the folder may be new too, and the
+    /// monitor is restarted.
+    fn own_process(&self, process_state: &mut ProcessState) -> Result<(Process, bool)> {
+        if process_state.closed {
+            let message = "the lock database was closed by its last user";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        if let Some(own_lock) = &process_state.own_lock
+            && own_lock.is_linked()
+        {
+            return Ok((own_lock.process, false));
+        }
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
-        let liveness_dir = Arc::new(self.executor.site.liveness_dir()?);
-        let own_lock = liveness_dir.create_own()?;
+        let created = self.executor.site.liveness_dir().and_then(|liveness_dir| {
+            let own_lock = liveness_dir.create_own()?;
+            Ok((Arc::new(liveness_dir), own_lock))
+        });
+        let (liveness_dir, own_lock) = created.map_err(|error| self.failed(error))?;
         let process = own_lock.process;
         process_state.liveness_dir = Some(liveness_dir);
         process_state.own_lock = Some(own_lock);
-        Ok(process)
+        Ok((process, true))
     }
 
     /// Lets executed programs inherit this process's liveness lock.
@@ -148,17 +160,16 @@ impl Shared {
     }
 
     fn start_monitor(self: &Arc<Self>) -> Result<Arc<Monitor>> {
-        if let Some(monitor) = self.monitor() {
-            return Ok(monitor);
-        }
-        let process = self.process()?;
-        let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
         let mut process_state = self.process_state.lock();
         if let Some(monitor) = &process_state.monitor {
             return Ok(Arc::clone(monitor));
         }
-        let monitor = Monitor::new(liveness_dir, process).map_err(|error| self.failed(error))?;
-        let monitor = Arc::new(monitor);
+        let (process, _) = self.own_process(&mut process_state)?;
+        let liveness_dir = process_state.liveness_dir.clone();
+        let created = liveness_dir
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+            .and_then(|liveness_dir| Monitor::new(liveness_dir, process));
+        let monitor = Arc::new(created.map_err(|error| self.failed(error))?);
         let (shared, runs) = (Arc::clone(self), Arc::clone(&monitor));
         std::thread::Builder::new()
             .name("holdline-wake".to_owned())
@@ -353,6 +364,7 @@ impl Shared {
             return; // a forked child: the files are its parent's
         }
         let mut process_state = self.process_state.lock();
+        process_state.closed = true;
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
@@ -394,5 +406,73 @@ impl Drop for Wait {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("executor", &self.executor).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::File;
+    use super::*;
+    use crate::store::AsyncStore;
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
+        let address = Address::of(folder.path().join("locks.db"));
+        Arc::new(Shared::open(address).expect("a new database"))
+    }
+
+    /// One that is replaced is free, and its places are taken for a dead process's.
+    #[test]
+    fn threads_that_begin_at_once_have_one_liveness_lock() {
+        const THREADS: usize = 8;
+        let folder = tempfile::tempdir().expect("a folder");
+        for _ in 0..50 {
+            let (shared, start) = (shared(&folder), Barrier::new(THREADS));
+            let begin = || {
+                start.wait();
+                shared.process().expect("a liveness lock")
+            };
+            let processes: HashSet<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(begin)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            assert_eq!(processes.len(), 1, "{processes:?}");
+            shared.close();
+        }
+    }
+
+    /// The worker may begin it just when the last handle is dropped.
+    #[test]
+    fn no_monitor_starts_after_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shared = shared(&folder);
+        shared.process().expect("a liveness lock");
+        shared.close();
+        shared.try_start_monitor();
+        assert!(shared.monitor().is_none(), "nobody would end it");
+        assert_eq!(shared.own(), None);
+    }
+
+    /// As the renewer's thread, which would keep the locks of other stores waiting.
+    #[tokio::test]
+    async fn a_background_thread_that_drops_the_last_handle_does_not_wait_for_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = File::open(folder.path().join("locks.db")).expect("a new database");
+        file.list("").await.expect("the worker answers");
+        let shared = Arc::clone(file.shared());
+        let (dropped, told) = std::sync::mpsc::channel();
+        {
+            let _disk = shared.process_state.lock();
+            let drop_it = async move {
+                drop(file);
+                let _ = dropped.send(());
+            };
+            crate::thread::start("a-test", || drop_it).expect("a thread");
+            told.recv_timeout(Duration::from_secs(30)).expect("it does not wait");
+        }
+        while !shared.process_state.lock().closed {
+            tokio::task::yield_now().await;
+        }
     }
 }
