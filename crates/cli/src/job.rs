@@ -211,7 +211,11 @@ impl Job {
             (env::HELD, Some(enclosing.with(&hold))),
         ];
         if let Some(store) = &exec_store {
-            let failure = store.exec(&hold, &program, &self.command, &env);
+            Printer::flush();
+            let failure = match signals.arrived().await {
+                Some(signal) => acquire::interrupted(signal),
+                None => store.exec(&hold, &program, &self.command, &env),
+            };
             self.release(session, &client, hold).await;
             return Err(failure);
         }
