@@ -112,6 +112,9 @@ in a temporary folder, and end with it; a Redis that runs is used if it is in th
 
 `cargo xtask bench --check` compares the ratios to the bare idioms with the recorded ones, and ends
 with exit code 1 if one became worse; `--check --record` records them.
+
+`cargo xtask bench models` is `holdline bench` with seven ways to wait; ARGS are its own, as in
+`cargo xtask bench models redis --clients 64 --html models.html`.
 ";
 
 /// `cargo xtask servers --help`

@@ -10,7 +10,7 @@ mod test;
 mod tidy;
 mod workspace;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// Every error of this program is a sentence: what happened, to what, what to do.
 pub(crate) type Outcome<T> = Result<T, String>;
@@ -36,6 +36,7 @@ fn dispatch(words: &[&str]) -> Outcome<bool> {
         // Everything after `bench` belongs to the benchmark program, its `--help` too.
         ["bench"] | ["bench", "--help" | "-h"] => Ok(print_help(help::BENCH)),
         ["bench", "--check", rest @ ..] => bench(&[&["check"], rest].concat()),
+        ["bench", "models", rest @ ..] => models(rest),
         ["bench", rest @ ..] => bench(rest),
         ["test", rest @ ..] if asks_help(rest) => Ok(print_help(&help::test())),
         ["test", rest @ ..] => test::main(rest),
@@ -64,6 +65,34 @@ fn print_help(text: &str) -> bool {
 fn bench(args: &[&str]) -> Outcome<bool> {
     let mut command = workspace::cargo();
     command.args(["run", "--release", "--package", "holdline-bench", "--"]).args(args);
+    succeeds(&mut command)
+}
+
+/// What `bench models` asks of `holdline bench`, unless ARGS say otherwise.
+const MODELS: [(&str, &str); 3] = [
+    (
+        "--mode",
+        "listen,poll:fixed,poll:shrinking,poll:jittered,poll-unfair:fixed,poll-unfair:shrinking,\
+         poll-unfair:jittered",
+    ),
+    ("--clients", "4,16,64"),
+    ("--hold", "0,1ms,10ms"),
+];
+
+/// `holdline bench` with ways to poll beside listening.
+fn models(args: &[&str]) -> Outcome<bool> {
+    let mut command = workspace::cargo();
+    command.args(["run", "--release", "--package", "holdline-cli", "--features", "full"]);
+    command.args(["--", "bench"]).args(args);
+    for (flag, value) in MODELS {
+        if !args.iter().any(|arg| arg.split('=').next() == Some(flag)) {
+            command.args([flag, value]);
+        }
+    }
+    succeeds(&mut command)
+}
+
+fn succeeds(command: &mut Command) -> Outcome<bool> {
     let status = command.status().map_err(|e| format!("cargo could not be started: {e}."))?;
     Ok(status.success())
 }

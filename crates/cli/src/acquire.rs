@@ -10,6 +10,7 @@ use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::{Client, LockInfo, Participant};
+use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
@@ -48,14 +49,15 @@ pub(crate) async fn unless_signalled<T>(
 ) -> Result<T, Failure> {
     tokio::select! {
         biased;
-        signal = signals.next() => {
-            let name = signals::name(signal);
-            let message = format!("{name} ended the wait; the command was not run");
-            let exit = Exit::signal(signal.as_raw());
-            Err(Failure::new(exit, "interrupted", message).expected())
-        }
+        signal = signals.next() => Err(interrupted(signal)),
         result = work => result,
     }
+}
+
+/// The failure that a signal causes before the command runs.
+pub(crate) fn interrupted(signal: Signal) -> Failure {
+    let message = format!("{} ended the wait; the command was not run", signals::name(signal));
+    Failure::new(Exit::signal(signal.as_raw()), "interrupted", message).expected()
 }
 
 impl LockRequest<'_> {

@@ -12,6 +12,7 @@ use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
+use crate::output_queue::Output;
 use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
@@ -195,17 +196,15 @@ pub(crate) async fn hold(
         }
     };
     let Obtained { client, hold, mut signals, .. } = obtained;
-    let (id, token) = hold.entry(&job.name);
-    let socket = Socket::bind(&id.to_string())?;
     let end = most.map(|time| Instant::now() + time);
-    let token = participant::known(token);
-    let line = json!({ "id": id.to_string(), "name": job.name, "token": token });
-    let mut line = line.to_string();
-    line.push('\n');
     let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
-    crate::output_queue::Output::Stdout
-        .write_all(line.as_bytes())
-        .map_err(|error| internal("the caller", &error))?;
+    let socket = match hand_over(&job.name, &hold) {
+        Ok(socket) => socket,
+        Err(failure) => {
+            job.release(session, &client, hold).await;
+            return Err(failure);
+        }
+    };
     // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`.
     if matches!(owner, Owner::None) || stderr_is_read_with_handle {
         close_stderr();
@@ -244,6 +243,17 @@ pub(crate) async fn hold(
     let message = format!("{} was released: {reason}", job.title());
     session.printer.say(Level::Verbosely, "released", &message, json!({ "name": job.name }));
     Ok(Exit::DONE)
+}
+
+/// Opens the socket for `release`, and tells `acquire` the handle.
+fn hand_over(name: &str, hold: &HeldLock) -> Result<Socket, Failure> {
+    let (id, token) = hold.entry(name);
+    let socket = Socket::bind(&id.to_string())?;
+    let token = participant::known(token);
+    let line = json!({ "id": id.to_string(), "name": name, "token": token });
+    let written = Output::Stdout.write_all(format!("{line}\n").as_bytes());
+    written.map_err(|error| internal("the caller", &error))?;
+    Ok(socket)
 }
 
 /// Tells the owner of a loss, and then finds its cause.

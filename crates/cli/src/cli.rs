@@ -130,12 +130,12 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
     let args = || std::env::args_os();
     if args().nth(1).is_some_and(|word| word == "run")
-        && let Some(cli) = parse_run(args())
+        && let Some(cli) = parse_run(args)
     {
         return Ok(Ok(cli));
     }
     // The tree of flags is never freed: that would cost time.
-    let mut command = ManuallyDrop::new(defaults::apply(command())?);
+    let mut command = ManuallyDrop::new(defaults::apply(command(), args())?);
     let matches = command.try_get_matches_from_mut(args());
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
 }
@@ -144,9 +144,10 @@ pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
 /// longer than everything else that the program does in a short run. `None` if anything is wrong,
 /// or help is requested: then the whole command answers. A wrong default for another verb goes
 /// unnoticed.
-fn parse_run(args: impl Iterator<Item = OsString>) -> Option<Cli> {
-    let mut command = ManuallyDrop::new(defaults::apply(Cli::<RunAlone>::command()).ok()?);
-    let matches = command.try_get_matches_from_mut(args).ok()?;
+fn parse_run<I: Iterator<Item = OsString>>(args: impl Fn() -> I) -> Option<Cli> {
+    let command = defaults::apply(Cli::<RunAlone>::command(), args()).ok()?;
+    let mut command = ManuallyDrop::new(command);
+    let matches = command.try_get_matches_from_mut(args()).ok()?;
     let Cli { common, verb: RunAlone::Run(run) } = Cli::from_arg_matches(&matches).ok()?;
     Some(Cli { common, verb: Verb::Run(run) })
 }
@@ -172,7 +173,7 @@ mod tests {
             let args = || ["holdline"].into_iter().chain(line.split(' ')).map(Into::into);
             let matches = command().try_get_matches_from(args()).ok();
             let among_all = matches.map(|matches| Cli::from_arg_matches(&matches).unwrap());
-            let alone = parse_run(args());
+            let alone = parse_run(args);
             assert_eq!(alone.is_some(), good, "{line}");
             assert_eq!(format!("{alone:?}"), format!("{:?}", among_all as Option<Cli>), "{line}");
         }

@@ -1,11 +1,13 @@
 //! Defaults of flags: `--wait` is also `HOLDLINE_WAIT` in the environment, and `wait` in a file.
 //!
-//! They become clap's default values. So a flag on the command line takes precedence, and never
-//! conflicts with them.
+//! They become clap's default values. So a flag on the command line takes precedence, also over the
+//! defaults of other flags that contradict it; and so does one default over another.
 
 use crate::exit::Failure;
-use clap::{Arg, ArgAction, Command};
-use std::env::{var, var_os};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, Command, Id};
+use std::env::{VarError, var, var_os};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -18,21 +20,49 @@ const SYSTEM: &str = "/etc/holdline.toml";
 const WITHOUT: &[&str] =
     &["help", "version", "also", "shell", "no-fork", "observe", "yes", "install", "worker"];
 
-/// Sets the defaults.
-pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {
-    let file = File::find()?;
-    file.check(&command)?;
+/// The origin of a default: the earlier ones take precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Environment,
+    Section,
+    File,
+}
+
+/// A default of one flag.
+struct FlagDefault {
+    origin: Origin,
+    /// The verb of the flag; `None` for a flag of all verbs.
+    verb: Option<String>,
+    flag: Id,
+    /// The flags that contradict it.
+    rivals: Vec<Id>,
+    value: String,
+}
+
+/// Sets the defaults for a command line.
+pub(crate) fn apply(
+    mut command: Command,
+    args: impl Iterator<Item = OsString>,
+) -> Result<Command, Failure> {
     // Most runs have no defaults: nothing is copied for them.
-    let mut defaults = Vec::new();
-    for verb in std::iter::once(None).chain(command.get_subcommands().map(Some)) {
-        let name = verb.map(Command::get_name);
-        for flag in flags(verb.unwrap_or(&command)) {
-            if let Some(value) = file.value(name, flag)? {
-                defaults.push((name.map(str::to_owned), flag.get_id().clone(), value));
+    let mut defaults = find(&command)?;
+    if defaults.iter().any(|default| !default.rivals.is_empty()) {
+        let given = given(&command, args);
+        defaults.sort_by_key(|default| default.origin);
+        let mut kept: Vec<FlagDefault> = Vec::new();
+        for default in defaults {
+            let is_rival = |other: &FlagDefault| {
+                other.verb == default.verb && default.rivals.contains(&other.flag)
+            };
+            if !default.rivals.iter().any(|rival| given.contains(rival))
+                && !kept.iter().any(is_rival)
+            {
+                kept.push(default);
             }
         }
+        defaults = kept;
     }
-    for (verb, flag, value) in defaults {
+    for FlagDefault { verb, flag, value, .. } in defaults {
         let set = |arg| with_default(arg, value);
         command = match verb {
             None => command.mut_arg(flag, set),
@@ -42,10 +72,59 @@ pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {
     Ok(command)
 }
 
+/// All defaults.
+fn find(command: &Command) -> Result<Vec<FlagDefault>, Failure> {
+    let file = File::find()?;
+    file.check(command)?;
+    let mut defaults = Vec::new();
+    for verb in std::iter::once(None).chain(command.get_subcommands().map(Some)) {
+        let name = verb.map(Command::get_name);
+        let command = verb.unwrap_or(command);
+        for flag in flags(command) {
+            if let Some((origin, value)) = file.value(name, flag)? {
+                let (verb, rivals) = (name.map(str::to_owned), rivals(command, flag));
+                defaults.push(FlagDefault {
+                    origin,
+                    verb,
+                    flag: flag.get_id().clone(),
+                    rivals,
+                    value,
+                });
+            }
+        }
+    }
+    Ok(defaults)
+}
+
+/// The flags and arguments of a command that contradict this flag.
+fn rivals(command: &Command, flag: &Arg) -> Vec<Id> {
+    let contradicts = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let others = command.get_arguments();
+    let rivals = others.filter(|other| contradicts(flag, other) || contradicts(other, flag));
+    rivals.map(|rival| rival.get_id().clone()).collect()
+}
+
+/// The flags and arguments on the command line, of whatever verb.
+fn given(command: &Command, args: impl Iterator<Item = OsString>) -> Vec<Id> {
+    let mut given = Vec::new();
+    // Errors are reported when it is parsed with the defaults.
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(args).ok();
+    let mut level = matches.as_ref();
+    while let Some(matches) = level {
+        let is_given =
+            |id: &&Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        given.extend(matches.ids().filter(is_given).cloned());
+        level = matches.subcommand().map(|(_, below)| below);
+    }
+    given
+}
+
 /// Help shows defaults, except that of the store, whose URL may contain a password.
 fn with_default(arg: Arg, value: String) -> Arg {
     let is_secret = arg.get_long() == Some("store");
-    arg.default_value(value).hide_default_value(is_secret)
+    arg.default_value(value).required(false).hide_default_value(is_secret)
 }
 
 /// The flags of a command that may have a default.
@@ -135,15 +214,22 @@ impl File {
     }
 
     /// The default of a flag, by the environment or by the file.
-    fn value(&self, verb: Option<&str>, flag: &Arg) -> Result<Option<String>, Failure> {
+    fn value(&self, verb: Option<&str>, flag: &Arg) -> Result<Option<(Origin, String)>, Failure> {
         let long = flag.get_long().unwrap_or_default();
         let name = variable(long);
-        if let Ok(text) = var(&name) {
-            return read(flag, &text).map_err(|why| Failure::usage(format!("{name}: {why}")));
+        let given = match var(&name) {
+            Ok(text) => Some(read(flag, &text)),
+            Err(VarError::NotUnicode(_)) => Some(Err("it is not UTF-8".to_owned())),
+            Err(VarError::NotPresent) => None,
+        };
+        if let Some(given) = given {
+            let given = given.map_err(|why| Failure::usage(format!("{name}: {why}")))?;
+            return Ok(given.map(|text| (Origin::Environment, text)));
         }
         let section = verb.and_then(|verb| self.table.get(verb)).and_then(Value::as_table);
-        let found = section.and_then(|section| section.get(long)).or_else(|| self.table.get(long));
-        let Some(found) = found else { return Ok(None) };
+        let in_section = section.and_then(|section| section.get(long));
+        let origin = if in_section.is_some() { Origin::Section } else { Origin::File };
+        let Some(found) = in_section.or_else(|| self.table.get(long)) else { return Ok(None) };
         let text = match found {
             Value::String(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
@@ -151,7 +237,8 @@ impl File {
             Value::Boolean(on) => on.to_string(),
             _ => return Err(self.fault(&format!("\"{long}\" must be a text, a number, or true"))),
         };
-        read(flag, &text).map_err(|why| self.fault(&format!("\"{long}\": {why}")))
+        let read = read(flag, &text).map_err(|why| self.fault(&format!("\"{long}\": {why}")))?;
+        Ok(read.map(|text| (origin, text)))
     }
 }
 
@@ -184,5 +271,9 @@ fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
 fn alone(flag: &Arg) -> Arg {
     let long = flag.get_long().unwrap_or_default().to_owned();
     let parser = flag.get_value_parser().clone();
-    Arg::new(long.clone()).long(long).action(ArgAction::Set).value_parser(parser)
+    let alone = Arg::new(long.clone()).long(long).action(ArgAction::Set).value_parser(parser);
+    match flag.get_value_delimiter() {
+        Some(delimiter) => alone.action(ArgAction::Append).value_delimiter(delimiter),
+        None => alone,
+    }
 }

@@ -70,8 +70,9 @@ pub(crate) struct LeaseArgs {
           value_parser = duration::parse_interval)]
     renew_every: Option<Duration>,
 
-    /// Do not renew the lock: it is lost after the lease, and the command is stopped in time
-    #[arg(help_heading = "Holding", long, requires = "lease")]
+    /// With --lease: do not renew the lock; it is lost after the lease, and the command stopped in
+    /// time
+    #[arg(help_heading = "Holding", long)]
     fixed_lease: bool,
 
     /// A label for people who inspect the lock
@@ -96,6 +97,16 @@ pub(crate) struct HoldArgs {
 }
 
 impl LeaseArgs {
+    /// Checks that a fixed lease is given. For clap's `requires` a default would not count.
+    fn check(&self) -> Result<(), Failure> {
+        match self.lease {
+            None if self.fixed_lease => Err(Failure::usage(
+                "--fixed-lease needs --lease: how long the lock may be held at most",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn length(&self) -> Duration {
         self.lease.unwrap_or(LEASE)
     }
@@ -177,6 +188,7 @@ impl Job {
         for name in self.names() {
             check_name(name)?;
         }
+        self.hold.lease.check()?;
         let grace = self.hold.grace()?;
         let program = match self.command.first() {
             Some(program) => child::lookup::find(program)?,
@@ -211,7 +223,11 @@ impl Job {
             (env::HELD, Some(enclosing.with(&hold))),
         ];
         if let Some(store) = &exec_store {
-            let failure = store.exec(&hold, &program, &self.command, &env);
+            Printer::flush();
+            let failure = match signals.arrived().await {
+                Some(signal) => acquire::interrupted(signal),
+                None => store.exec(&hold, &program, &self.command, &env),
+            };
             self.release(session, &client, hold).await;
             return Err(failure);
         }

@@ -62,7 +62,7 @@ fn begin() -> Exit {
         Ok(Ok(cli)) => cli,
         Ok(Err(error)) => return explain(&error),
         Err(failure) => {
-            PLAIN.fail(&failure);
+            unparsed().fail(&failure);
             return failure.exit;
         }
     };
@@ -85,6 +85,11 @@ fn begin() -> Exit {
     })
 }
 
+/// The printer for failures of a command line that makes no sense.
+fn unparsed() -> Printer {
+    Printer { json: std::env::args_os().any(|word| word == "--json"), ..PLAIN }
+}
+
 /// Shows help, or the error in the command line.
 fn explain(error: &clap::Error) -> Exit {
     if error.use_stderr() {
@@ -94,7 +99,11 @@ fn explain(error: &clap::Error) -> Exit {
             ErrorKind::UnknownArgument => tip(error),
             _ => None,
         };
-        Printer::raw(&format!("{}{}", text.trim_end(), tip.unwrap_or_default()));
+        let text = format!("{}{}", text.trim_end(), tip.unwrap_or_default());
+        match unparsed() {
+            printer if printer.json => printer.fail(&Failure::usage(text)),
+            _ => Printer::raw(&text),
+        }
         return Exit::USAGE;
     }
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
@@ -107,8 +116,8 @@ fn explain(error: &clap::Error) -> Exit {
 /// command, which `try` does not run.
 fn tip(error: &clap::Error) -> Option<String> {
     let command = cli::command();
-    let words = std::env::args().skip(1);
-    let verb = words.into_iter().find_map(|word| command.find_subcommand(word).cloned())?;
+    let mut words = std::env::args_os().skip(1);
+    let verb = words.find_map(|word| command.find_subcommand(word).cloned())?;
     verb.get_positionals().find(|arg| arg.get_id() == "name")?;
     let verb = verb.get_name();
     let unknown = match error.get(ContextKind::InvalidArg) {

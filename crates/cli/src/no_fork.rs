@@ -75,7 +75,6 @@ impl ExecStore {
         {
             return failure;
         }
-        crate::printer::Printer::flush();
         let error = lookup::exec(program, argv, |command| set_env(command, env));
         lookup::refuse(&argv[0], &error)
     }

@@ -65,6 +65,16 @@ impl Signals {
         })
         .await
     }
+
+    /// The signal that has arrived, if there is one.
+    pub(crate) async fn arrived(&mut self) -> Option<Signal> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Some(signal),
+            // The runtime looks for signals before it goes on.
+            () = tokio::task::yield_now() => None,
+        }
+    }
 }
 
 /// Whether a signal ends a wait: not a change of the terminal's size, nor what stops and continues.

@@ -2,9 +2,7 @@
 
 use crate::report::Report;
 use crate::target::Targets;
-use crate::{
-    Common, Failure, handoff, kernel, models, processes, renewals, startup, tasks, uncontended,
-};
+use crate::{Common, Failure, handoff, kernel, processes, renewals, startup, tasks, uncontended};
 
 pub(crate) fn run(
     common: &Common,
@@ -19,13 +17,5 @@ pub(crate) fn run(
     processes::run(&common, targets, report)?;
     handoff::run(&common, targets, report)?;
     startup::run(&common, targets, options, report)?;
-    renewals::run(&common, targets, &renewals::Options::default(), report)?;
-    let experiments = models::Options {
-        clients: vec![4, 16],
-        hold_ms: vec![1],
-        seconds: 0.5,
-        svg: None,
-        server_pid: None,
-    };
-    models::run(&common, targets, &experiments, report)
+    renewals::run(&common, targets, &renewals::Options::default(), report)
 }

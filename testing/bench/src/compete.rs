@@ -1,7 +1,6 @@
 //! A competition: many tasks that want locks at once, for a time.
 
 use crate::Failure;
-use crate::machine::own_cpu;
 use crate::stats::{Shares, Waits, seconds};
 use holdline::Mutex;
 use std::time::{Duration, Instant};
@@ -16,10 +15,6 @@ pub(crate) struct Outcome {
     pub(crate) waits: Waits,
     /// The number of locks that each client got.
     pub(crate) shares: Shares,
-    /// The CPU time of this process for each lock.
-    pub(crate) cpu_per_lock: f64,
-    /// The share of one core that this process used.
-    pub(crate) cores: f64,
     /// The total number of locks, also before the time and after it.
     pub(crate) locks: usize,
 }
@@ -41,7 +36,6 @@ pub(crate) async fn compete(
         tasks.spawn(one(lock, start, start + time, hold));
     }
     tokio::time::sleep_until(start.into()).await;
-    let cpu = own_cpu();
     starter.unlock().await?;
     let (mut waits, mut shares, mut locks) = (Vec::new(), Vec::new(), 1);
     while let Some(task) = tasks.join_next().await {
@@ -50,12 +44,9 @@ pub(crate) async fn compete(
         shares.push(one.share);
         locks += one.locks;
     }
-    let (cpu, wall) = (seconds(own_cpu().saturating_sub(cpu)), seconds(start.elapsed()));
     Ok(Outcome {
         rate: shares.iter().sum::<usize>() as f64 / seconds(time),
         shares: Shares::of(&shares),
-        cpu_per_lock: cpu / waits.len().max(1) as f64,
-        cores: cpu / wall,
         locks,
         waits: Waits::new(waits),
     })

@@ -6,13 +6,11 @@
 //! exit code is 1.
 
 mod all;
-mod chart;
 mod compete;
 mod counting_store;
 mod handoff;
 mod kernel;
 mod machine;
-mod models;
 mod peers;
 mod processes;
 mod recorded;
@@ -96,8 +94,6 @@ enum What {
     Startup(startup::Options),
     /// 100,000 held locks in one process.
     Renewals(renewals::Options),
-    /// Polling against listening, fair against unfair.
-    Models(models::Options),
     /// Updates by version instead of under a lock, and one owner for each key.
     Without,
     /// The ratios to the bare idioms, against the recorded ones: whether something became slower.
@@ -141,7 +137,6 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Handoff => handoff::run(&common, &targets()?, &mut report)?,
         What::Startup(options) => startup::run(&common, &targets()?, options, &mut report)?,
         What::Renewals(options) => renewals::run(&common, &targets()?, options, &mut report)?,
-        What::Models(options) => models::run(&common, &targets()?, options, &mut report)?,
         What::Without => without::run(&common, &targets()?, &mut report)?,
         What::Check(options) => recorded::run(&common, &targets()?, options, &mut report)?,
         What::Peers(options) => peers::run(&common, options, &mut report)?,

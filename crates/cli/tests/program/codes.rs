@@ -1,6 +1,8 @@
 //! Exit codes and messages.
 
 use super::common::{HOLDLINE, Place, Running, finish, until};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -206,6 +208,16 @@ fn bad_flags_are_64() {
 }
 
 #[test]
+fn arguments_that_are_no_text_are_refused() {
+    let place = Place::new();
+    let odd = OsStr::from_bytes(b"\xff");
+    for args in [&["run".as_ref(), odd, "true".as_ref()][..], &["--nonsense".as_ref(), odd]] {
+        let run = place.run(args);
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
 fn help_teaches() {
     let place = Place::new();
     let run = place.run(["run", "--help"]);
@@ -264,6 +276,11 @@ fn quiet_and_json_say_so_in_their_way() {
     let end = (lines[1]["event"].as_str(), lines[1]["exit"].as_i64(), lines.len());
     assert_eq!(end, (Some("ended"), Some(75), 2), "the command's own 75");
     let _holder = place.hold(&[], "x");
+    for wrong in [&["run", "--json", "x", "--nonsense"][..], &["run", "--json", "x", "-w", "1q"]] {
+        let run = place.run(wrong);
+        let line: serde_json::Value = serde_json::from_str(run.err.trim()).expect("one JSON line");
+        assert_eq!((run.code, line["event"].as_str()), (64, Some("usage")), "{run:?}");
+    }
     let busy = place.run(["run", "--json", "-n", "x", "--", "true"]);
     let line: serde_json::Value = serde_json::from_str(busy.err.trim()).expect("one JSON line");
     assert_eq!((line["event"].as_str(), line["exit"].as_i64()), (Some("busy"), Some(75)));

@@ -1,6 +1,9 @@
 //! Defaults of flags by the environment and by a file.
 
 use super::common::{Place, Run, finish};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 /// Runs `line` (words) with these variables, and with this file of defaults if it is not empty.
 fn run(place: &Place, file: &str, env: &[(&str, &str)], line: &str) -> Run {
@@ -29,6 +32,37 @@ fn flags_have_defaults_and_the_command_line_is_stronger() {
     assert_eq!(label.code, 0, "{label:?}");
     holder.tell("\n");
     assert_eq!(holder.end().code, 0);
+}
+
+#[test]
+fn what_contradicts_a_default_and_comes_before_it_replaces_it() {
+    let place = Place::new();
+    let _reader = place.hold(&["--shared"], "x");
+    let code = |file: &str, env: &[(&str, &str)], line: &str| run(&place, file, env, line).code;
+    let shared = [("HOLDLINE_SHARED", "true")];
+    assert_eq!(code("", &shared, "run -n x true"), 0);
+    assert_eq!(code("", &shared, "run -n -x x true"), 75, "the command line");
+    assert_eq!(code("", &shared, "try -x x"), 75, "not for `run` alone");
+    let exclusive = [("HOLDLINE_EXCLUSIVE", "true")];
+    assert_eq!(code("shared = true", &exclusive, "run -n x true"), 75, "the environment");
+    assert_eq!(code("shared = true\n[run]\nexclusive = true", &[], "run -n x true"), 75);
+    let began = Instant::now();
+    assert_eq!(code("no-wait = true", &[], "run -w 300ms -x x true"), 75);
+    assert!(began.elapsed() >= Duration::from_millis(300), "it waits");
+    let lease = [("HOLDLINE_LEASE", "9s")];
+    assert_eq!(code("", &lease, "run --fixed-lease y true"), 0, "a default is enough");
+    let quiet = run(&place, "quiet = true", &[], "run -v y true");
+    assert!(quiet.err.contains("was acquired"), "{quiet:?}");
+}
+
+/// A store that cannot be read is not replaced by another one.
+#[test]
+fn a_default_that_is_no_text_is_refused() {
+    let place = Place::new();
+    let mut command = place.command(["run", "x", "true"]);
+    let run = finish(command.env("HOLDLINE_STORE", OsStr::from_bytes(b"sqlite:\xff.db")));
+    assert_eq!(run.code, 64, "{run:?}");
+    assert!(run.err.contains("HOLDLINE_STORE: it is not UTF-8"), "{run:?}");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 #[cfg(feature = "redis")]
 use super::common::lives;
 use super::common::{Place, until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{PipeReader, PipeWriter, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -161,4 +163,18 @@ fn overlaps(url: &str, rivals: &[(String, i32)], cut: impl FnOnce()) -> Vec<Stri
         }
         found
     })
+}
+
+/// `run -F` waits for its last messages to be read before the command takes its place. A signal
+/// that comes meanwhile ends it; one that comes later ends the command.
+#[test]
+fn a_signal_before_the_command_takes_the_place_is_not_lost() {
+    let place = Place::new();
+    let (_unread, writer) = full_pipe();
+    let mut command = place.command(["run", "-v", "-F", "x", "--", "sleep", "30"]);
+    let mut run = command.stderr(Stdio::from(writer)).spawn().unwrap();
+    until("it holds", || place.counts("x") == (1, 0));
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    let ended = run.wait().unwrap();
+    assert!(ended.code() == Some(143) || ended.signal() == Some(15), "{ended}");
 }
