@@ -72,11 +72,9 @@ fn seconds(lease: Duration) -> u64 {
 
 impl Sessions {
     pub(super) fn new(config: Config) -> Result<Self> {
-        // A renewal counts even if it changes nothing.
-        let counting = Config { found_rows: true, ..config.clone() };
         Ok(Sessions {
             opts: opts::of(&config)?,
-            records: Connections::new(counting)?,
+            records: Connections::new(config.clone())?,
             idle: Mutex::default(),
             config,
         })

@@ -45,8 +45,7 @@ const LOOK: &str = "SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_
 impl Rows {
     /// Connects, and checks the server and the table.
     pub(super) async fn open(config: Config) -> Result<Self> {
-        // A renewal counts even if it changes nothing.
-        let rows = Rows(Connections::new(Config { found_rows: true, ..config })?);
+        let rows = Rows(Connections::new(config)?);
         let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)
