@@ -306,14 +306,15 @@ pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer
     Ok(Answer { changed, insert_id, ..Answer::default() })
 }
 
-/// The settings of a session. A call that was given up waits in the server for at most a second.
-/// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
+/// The settings of a session. A call that was given up waits in the server for at most a second, be
+/// it for a row or for a table: the server does not notice that its connection was closed. Calls
+/// have a time limit of their own; the server's, which MariaDB and MySQL name differently,
 /// would end calls that wait for a row. With another `completion_type`, what follows a procedure
 /// would be part of a transaction that nothing ends.
 const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
     completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
     /*M! max_statement_time = 0, */ /*!80000 max_execution_time = 0, */ \
-    innodb_lock_wait_timeout = 1; \
+    innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
 /// The check of the schema, the clock and the server's role, in the round trip of the settings.
