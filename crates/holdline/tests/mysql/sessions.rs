@@ -221,6 +221,34 @@ async fn force_leaves_a_session_alone_that_has_moved_on() {
     }
 }
 
+/// A user that may not end the holder's connection is told which right it lacks. The holder learns
+/// that its record is gone when it renews.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn force_needs_the_right_to_end_the_session() {
+    for database in databases("another_user").await {
+        for sql in [
+            "DROP USER IF EXISTS another@'%'".to_owned(),
+            "CREATE USER another@'%'".to_owned(),
+            format!("GRANT ALL ON {}.* TO another@'%'", database.name()),
+        ] {
+            database.conn().await.query_drop(sql).await.expect("it may");
+        }
+        for scheme in ["row", "named"] {
+            let url = database.url(&format!("&scheme={scheme}"));
+            let holder = open(&url).await.expect("opens");
+            let another = url.replace("//holdline@", "//another@");
+            let another = open(&another).await.expect("opens");
+            let lock = Mutex::new(&holder, "x").lease(Duration::from_secs(600));
+            let guard = lock.lock().await.expect("works");
+            let broken = another.force_unlock("x", guard.ticket(), "a test").await;
+            let error = broken.expect_err("it may not");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let error = guard.extend(Duration::from_secs(900)).await.expect_err("it is not held");
+            assert!(error.is_lost(), "{error}");
+        }
+    }
+}
+
 /// A lock without a record, which others can neither see nor break, is freed by the server when its
 /// lease is over, as if its holder had frozen at that moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
