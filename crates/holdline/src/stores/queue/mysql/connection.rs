@@ -24,11 +24,12 @@ use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
-use crate::stores::runtime::Background;
+use crate::stores::runtime::{Background, Joint};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -36,7 +37,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
-/// The pauses after failed attempts to connect. Calls wait for their end.
+/// The pauses after failed attempts to connect.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
@@ -60,6 +61,11 @@ pub(super) struct Connections {
     permits: Arc<Semaphore>,
     batcher: Batcher,
     idle: Mutex<Vec<Conn>>,
+    /// The attempt to connect that is under way. There is one at a time, and all calls that want a
+    /// connection wait for it, so that calls which give up early do not each leave a handshake
+    /// unfinished: a server blocks hosts that have too many (`max_connect_errors`).
+    connecting: Joint<Result<(), Fault>>,
+    /// The number of attempts that have failed in a row, and when the next one may be made.
     failures: Mutex<(u32, Time)>,
     /// The tickets whose requests to take a place have been sent but not answered, shared by all
     /// handles of a store.
@@ -70,16 +76,15 @@ impl Connections {
     /// The connections of a store, as many as configured.
     pub(super) fn new(config: Config) -> Result<Arc<Self>, Error> {
         let (opts, runtime) = (opts::of(&config)?, runtime()?);
-        let permits = Arc::new(Semaphore::new(config.connections));
-        let (shared, config) = (None, Arc::new(config));
         Ok(Arc::new(Connections {
-            config,
+            permits: Arc::new(Semaphore::new(config.connections)),
+            config: Arc::new(config),
             opts,
             runtime,
-            shared,
-            permits,
+            shared: None,
             batcher: Batcher::default(),
             idle: Mutex::default(),
+            connecting: Joint::new(),
             failures: Mutex::default(),
             in_flight: Arc::default(),
         }))
@@ -95,6 +100,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(1)),
             batcher: Batcher::default(),
             idle: Mutex::default(),
+            connecting: Joint::new(),
             failures: Mutex::default(),
             in_flight: Arc::clone(&self.in_flight),
         })
@@ -157,7 +163,7 @@ impl Connections {
             }
             None => {}
             Some((connections, _permit)) => {
-                division::send(&*connections, self.batcher.take(number)).await;
+                division::send(&connections, self.batcher.take(number)).await;
             }
         }
         answer.await.unwrap_or_else(abandoned)
@@ -176,14 +182,10 @@ impl Connections {
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
-    /// Sends a message over a connection that nothing else uses until it is answered.
-    async fn ask(&self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
-        let idle = self.idle.lock().pop();
-        let mut conn = match idle {
-            Some(conn) => Owned(Some(conn)),
-            None => Owned(Some(self.connect().await?)),
-        };
-        let answers = conn.run(sent).await;
+    /// Sends calls as one message, over a connection that nothing else uses until it is answered.
+    async fn ask(self: &Arc<Self>, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let mut conn = Owned(Some(self.connection().await?));
+        let answers = conn.run(calls).await;
         let fault = answers.as_ref().err();
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
@@ -195,51 +197,57 @@ impl Connections {
         answers
     }
 
-    async fn connect(&self) -> Result<Conn, Fault> {
-        let (failures, until) = *self.failures.lock();
-        if failures > 0 {
-            clock::sleep_until(until).await;
-        }
-        let (opts, config) = (self.opts.clone(), Arc::clone(&self.config));
-        let limit = clock::now().after(config.timeout);
-        let connecting = async move {
-            match config.scheme {
-                Scheme::Shedlock => answered(limit, shedlock::connect(&opts, &config)).await,
-                _ => answered(limit, connect(&opts, &config)).await,
+    /// A connection from the list.
+    async fn connection(self: &Arc<Self>) -> Result<Conn, Fault> {
+        loop {
+            if let Some(conn) = self.idle.lock().pop() {
+                return Ok(conn);
             }
-        };
-        let connected = self.runtime.spawn(connecting).await.unwrap_or(Err(Fault::Silence));
-        let mut state = self.failures.lock();
-        if connected.is_ok() {
-            *state = (0, Time(0));
-            crate::metrics::connected("mysql");
-        } else {
-            let pause = PAUSES.pause(state.0, fastrand::u64(..));
-            *state = (state.0.saturating_add(1), clock::now().after(pause));
+            let connect = || Arc::clone(self).connect();
+            self.connecting.done(self.runtime, connect).await.unwrap_or(Err(Fault::Silence))?;
         }
-        connected
+    }
+
+    /// Makes a connection for the list.
+    async fn connect(self: Arc<Self>) -> Result<(), Fault> {
+        let next = self.failures.lock().1;
+        clock::sleep_until(next).await;
+        let limit = clock::now().after(self.config.timeout);
+        let connected = match self.config.scheme {
+            Scheme::Shedlock => {
+                answered(limit, shedlock::connect(&self.opts, &self.config)).await
+            }
+            _ => answered(limit, connect(&self.opts, &self.config)).await,
+        };
+        let mut failures = self.failures.lock();
+        match connected {
+            Ok(conn) => {
+                *failures = (0, Time(0));
+                crate::metrics::connected("mysql");
+                self.idle.lock().push(conn);
+                Ok(())
+            }
+            Err(fault) => {
+                let pause = PAUSES.pause(failures.0, fastrand::u64(..));
+                *failures = (failures.0.saturating_add(1), clock::now().after(pause));
+                Err(fault)
+            }
+        }
     }
 }
 
-impl Carrier for Connections {
+impl Carrier for Arc<Connections> {
     type Call = Queued;
 
     async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
-        answered(limit, self.ask(Sent::Batch(batch))).await
+        answered(limit, self.ask(batch)).await
     }
 
     async fn alone(&self, call: &Queued) -> Result<Answer, Fault> {
-        let answers = answered(call.limit, self.ask(Sent::Alone(&call.statement))).await;
+        let answers = answered(call.limit, self.ask(slice::from_ref(call))).await;
         Ok(answers?.pop().unwrap_or_default())
     }
-}
-
-/// A message: one statement, or a batch.
-#[derive(Clone, Copy)]
-enum Sent<'a> {
-    Alone(&'a Statement),
-    Batch(&'a [Queued]),
 }
 
 /// A connection that is closed on drop. On a runtime, the client would first wait in a task for the
@@ -256,14 +264,13 @@ impl Owned {
     }
 
     /// Runs a batch; or a single statement as [`ask`] does, but prepared if it has values.
-    async fn run(&mut self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
+    async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
-        let answer = match sent {
-            Sent::Alone(statement) if statement.values.is_empty() => {
-                ask(conn, &statement.text).await
-            }
-            Sent::Alone(statement) => run(conn, statement).await,
-            Sent::Batch(batch) => return batch::send(conn, batch).await,
+        let [Queued { statement, .. }] = calls else { return batch::send(conn, calls).await };
+        let answer = if statement.values.is_empty() {
+            ask(conn, &statement.text).await
+        } else {
+            run(conn, statement).await
         };
         answer.map(|answer| vec![answer])
     }
