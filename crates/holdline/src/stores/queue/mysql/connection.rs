@@ -324,44 +324,45 @@ const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mod
     innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
-/// The check of the schema, the clock and the server's role, in the round trip of the settings.
-const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@GLOBAL.read_only \
-    FROM holdline_schema WHERE one = 1";
-
-/// A connection with its session configured and its schema unchecked.
+/// A connection with its session configured.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     Ok(conn)
 }
 
-/// A connection whose session is configured and whose server has been checked.
-pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+/// The same, to a server whose clock and role have been checked in the same round trip. Also
+/// returns a row with the values of `columns`, from column 2 on. `session` adds to the settings.
+pub(super) async fn checked(
+    opts: &Opts,
+    config: &Config,
+    session: &str,
+    columns: &str,
+) -> Result<(Conn, Row), Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
+    let sql = format!(
+        "{SESSION}{session}; \
+         SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, {columns}"
+    );
+    let found = ask(&mut conn, &sql).await.map_err(Fault::unsent)?.rows.pop().unwrap_or_default();
     let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
-    let Some(found) = found.first() else {
-        let why = "has an empty table holdline_schema; `holdline schema mysql --install URL` \
-                   mends it";
-        return fault(ErrorKind::Unsupported, why);
-    };
-    if found.truth(2) == Some(true) {
+    if found.truth(1) == Some(true) {
         return fault(ErrorKind::Unavailable, READ_ONLY);
     }
     if found.number(0) == Some(0) {
-        return Err(clock_stands_still(config));
+        let why = "runs with --sysdate-is-now, so that its clock stands still while a statement \
+                   waits; start it without that option";
+        return fault(ErrorKind::Unsupported, why);
     }
-    check_version(config, "mysql", found.number(1).unwrap_or(0), SCHEMA)?;
-    Ok(conn)
+    Ok((conn, found))
 }
 
-/// The fault of a server whose live clock stands still.
-pub(super) fn clock_stands_still(config: &Config) -> Fault {
-    let message = format!(
-        "{config} runs with --sysdate-is-now, so that its clock stands still while a statement \
-         waits; start it without that option"
-    );
-    Fault::Ours(ErrorKind::Unsupported, message)
+/// A connection to a usable server with the right tables.
+pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+    let version = "(SELECT version FROM holdline_schema WHERE one = 1)";
+    let (conn, found) = checked(opts, config, "", version).await?;
+    check_version(config, "mysql", found.number(2).unwrap_or(0), SCHEMA)?;
+    Ok(conn)
 }
 
 /// The answer to a call that was taken along by one whose runtime has ended.
