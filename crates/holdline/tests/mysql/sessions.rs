@@ -1,10 +1,11 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
-use crate::server::{Database, count, databases, first, private};
-use holdline::store::TicketId;
+use crate::server::{Database, count, databases, first, private, ticket};
+use holdline::store::{Enter, Standing, TicketId};
 use holdline::{ErrorKind, Mutex, Name, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
 use mysql_async::prelude::Queryable;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The founding documents' row lock: SELECT ... FOR UPDATE on an existing row.
@@ -154,6 +155,33 @@ async fn an_ended_connection_is_a_loss() {
             let next = soon("the next", Mutex::new(&other, "x").lock()).await.expect("works");
             assert!(next.token() > guard.token());
             next.unlock().await.expect("held");
+        }
+    }
+}
+
+/// The record that a crashed holder leaves behind is not taken for a holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_gone_is_not_listed() {
+    for database in databases("gone").await {
+        for scheme in ["row", "named"] {
+            let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+            let (line, note) = (Name::new("x").expect("good"), Arc::from("note"));
+            let mine = ticket(Duration::from_secs(600));
+            let standing = client.store().enter(&line, &mine, &note, Enter::Try).await;
+            assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
+            assert_eq!(client.inspect("x").await.expect("works").holders[0].id, mine.id);
+            assert_eq!(client.list("").await.expect("works"), [line]);
+            let end = "SELECT CONCAT('KILL CONNECTION ', IS_USED_LOCK(CONCAT('holdline-session:', \
+                       listener))) FROM holdline_line WHERE places > 0";
+            let mut conn = database.conn().await;
+            let end: String = first(&mut conn, end).await;
+            conn.query_drop(end).await.expect("it may");
+            until("it has ended", async || {
+                client.inspect("x").await.expect("works").holders.is_empty()
+            })
+            .await;
+            assert!(client.list("").await.expect("works").is_empty());
+            conn.query_drop("DELETE FROM holdline_line").await.expect("works");
         }
     }
 }
