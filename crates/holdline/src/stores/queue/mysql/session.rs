@@ -263,10 +263,8 @@ impl Dialect for Sessions {
         let there = cleared.changed > 0;
         match link {
             Some(link) if there => self.give_back(&lock.line, link).await,
-            Some(_) if cleared.repeated => {
-                return Err(outcome_unknown(self, &lock.line).into());
-            }
             None if there => self.end(&elsewhere).await?,
+            _ if cleared.repeated => return Err(outcome_unknown(self, &lock.line).into()),
             _ => {}
         }
         Ok(there)
