@@ -214,9 +214,7 @@ impl Connections {
         clock::sleep_until(next).await;
         let limit = clock::now().after(self.config.timeout);
         let connected = match self.config.scheme {
-            Scheme::Shedlock => {
-                answered(limit, shedlock::connect(&self.opts, &self.config)).await
-            }
+            Scheme::Shedlock => answered(limit, shedlock::connect(&self.opts, &self.config)).await,
             _ => answered(limit, connect(&self.opts, &self.config)).await,
         };
         let mut failures = self.failures.lock();

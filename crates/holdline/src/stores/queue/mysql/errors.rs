@@ -161,8 +161,8 @@ fn outage(code: u16, message: &str) -> Option<&'static str> {
         // Conflicts, interruptions, the lock wait timeout, a prepared statement whose table left
         // the server's cache, a node that is not in its cluster's majority, a transaction that the
         // cluster refuses, no thread, the offline mode.
-        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1615 | 1927 | 1969 | 3024
-        | 3032 | 3058 | 3100 | 3101 => BUSY,
+        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1615 | 1927 | 1969
+        | 3024 | 3032 | 3058 | 3100 | 3101 => BUSY,
         // What proxies say of the server behind them: that they cannot reach it, or lost it. The
         // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
         2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {

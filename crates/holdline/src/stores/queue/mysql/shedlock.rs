@@ -7,7 +7,7 @@
 use super::config::Config;
 use super::connection::{Connections, checked};
 use super::text::{Statement, hex};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
