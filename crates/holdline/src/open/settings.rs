@@ -143,9 +143,6 @@ impl TryFrom<&mysql_async::Opts> for ConnectOptions {
         if let Some(name) = opts.db_name() {
             options = options.path(name);
         }
-        if opts.client_found_rows() {
-            options = options.option("found_rows", "true");
-        }
         let Some(tls) = opts.ssl_opts() else { return Ok(options) };
         if tls.skip_domain_validation()
             || tls.accept_invalid_certs()
@@ -237,10 +234,6 @@ mod tests {
             mysql_async::Opts::from(OptsBuilder::from_opts(of(url)).ssl_opts(tls))
         };
         assert_eq!(url(&of("mysql://me:s3cret%2F@h:7/d")), "mysql://me:s3cret%2F@h:7/d");
-        let found = mysql_async::Opts::from(
-            OptsBuilder::from_opts(of("mysql://me@h/d")).client_found_rows(true),
-        );
-        assert_eq!(url(&found), "mysql://me@h:3306/d?found_rows=true");
         let plain = "mysql://me:s3cret@h/d";
         let tls = url(&with(plain, SslOpts::default()));
         assert_eq!(tls, "mysql://me:s3cret@h:3306/d?tls=true");

@@ -7,7 +7,7 @@ use std::future::{Future, pending};
 use std::sync::OnceLock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 use {crate::sync::Mutex, tokio::sync::watch};
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
@@ -46,10 +46,10 @@ impl Background {
 /// Work shared by several callers: a single task runs it, and every caller awaits its outcome. A
 /// caller that drops its future, or keeps it without polling it, as in a `select!` whose other
 /// branch goes on, delays nobody.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) struct Joint<T>(Mutex<Option<watch::Receiver<Option<T>>>>);
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl<T: Clone + Send + Sync + 'static> Joint<T> {
     pub(crate) fn new() -> Self {
         Joint(Mutex::new(None))
@@ -80,7 +80,7 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
     }
 }
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
 mod tests {
     use super::*;
     use futures_util::FutureExt;

@@ -206,8 +206,7 @@ fn mysql() -> [Row; 8] {
         Row::server("mariadb", MARIADB, "?install=yes"),
         Row::server("mariadb-row", MARIADB, ROW).without(MANY_LOCKS),
         Row::server("mariadb-named", MARIADB, NAMED).without(MANY_LOCKS),
-        // With the flag by which rows that were found count as changed.
-        Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),
+        Row::server("mysql", MYSQL, "?install=yes"),
         Row::server("mysql-row", MYSQL, ROW).without(MANY_LOCKS),
         Row::server("mysql-named", MYSQL, NAMED).without(MANY_LOCKS),
         Row::server("mariadb-shedlock", MARIADB, OF_SHEDLOCK).taking(short).without(SHEDLOCK),

@@ -116,6 +116,26 @@ async fn renewals_do_not_wait_for_locked_rows() {
     }
 }
 
+/// A call that was given up does not wait in the server for a table that another client has locked:
+/// each would keep a connection there, for a year by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_given_up_do_not_wait_for_tables() {
+    for database in databases("locked_table").await {
+        let client = open(&database.url("&timeout=100ms")).await.expect("opens");
+        let (mut table, mut conn) = (database.conn().await, database.conn().await);
+        table.query_drop("LOCK TABLES holdline_line WRITE").await.expect("works");
+        for _ in 0..3 {
+            let error = client.inspect("x").await.expect_err("it is locked");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        let waiting = "SELECT COUNT(*) FROM information_schema.processlist \
+                       WHERE db = DATABASE() AND state LIKE 'Waiting for table%'";
+        until("none waits", async || first::<u64>(&mut conn, waiting).await == 0).await;
+        table.query_drop("UNLOCK TABLES").await.expect("works");
+        client.inspect("x").await.expect("it is free");
+    }
+}
+
 /// Creates a user with few rights, and returns the URL to log in as that user.
 async fn plain(database: &Database, conn: &mut Conn) -> String {
     drop(open(&database.url("")).await.expect("installs"));

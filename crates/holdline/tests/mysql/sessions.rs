@@ -1,10 +1,11 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
-use crate::server::{Database, count, databases, first, private};
-use holdline::store::TicketId;
+use crate::server::{Database, count, databases, first, private, ticket};
+use holdline::store::{Enter, Standing, TicketId};
 use holdline::{ErrorKind, Mutex, Name, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
 use mysql_async::prelude::Queryable;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The founding documents' row lock: SELECT ... FOR UPDATE on an existing row.
@@ -158,6 +159,33 @@ async fn an_ended_connection_is_a_loss() {
     }
 }
 
+/// The record that a crashed holder leaves behind is not taken for a holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_gone_is_not_listed() {
+    for database in databases("gone").await {
+        for scheme in ["row", "named"] {
+            let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+            let (line, note) = (Name::new("x").expect("good"), Arc::from("note"));
+            let mine = ticket(Duration::from_secs(600));
+            let standing = client.store().enter(&line, &mine, &note, Enter::Try).await;
+            assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
+            assert_eq!(client.inspect("x").await.expect("works").holders[0].id, mine.id);
+            assert_eq!(client.list("").await.expect("works"), [line]);
+            let end = "SELECT CONCAT('KILL CONNECTION ', IS_USED_LOCK(CONCAT('holdline-session:', \
+                       listener))) FROM holdline_line WHERE places > 0";
+            let mut conn = database.conn().await;
+            let end: String = first(&mut conn, end).await;
+            conn.query_drop(end).await.expect("it may");
+            until("it has ended", async || {
+                client.inspect("x").await.expect("works").holders.is_empty()
+            })
+            .await;
+            assert!(client.list("").await.expect("works").is_empty());
+            conn.query_drop("DELETE FROM holdline_line").await.expect("works");
+        }
+    }
+}
+
 /// A record left behind ends no other client's connection, whatever number the server has given
 /// that connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,6 +246,34 @@ async fn force_leaves_a_session_alone_that_has_moved_on() {
         assert_eq!(removed, None, "{scheme}: x was released");
         guard.extend(Duration::from_secs(900)).await.expect("y is still held");
         guard.unlock().await.expect("held");
+    }
+}
+
+/// A user that may not end the holder's connection is told which right it lacks. The holder learns
+/// that its record is gone when it renews.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn force_needs_the_right_to_end_the_session() {
+    for database in databases("another_user").await {
+        for sql in [
+            "DROP USER IF EXISTS another@'%'".to_owned(),
+            "CREATE USER another@'%'".to_owned(),
+            format!("GRANT ALL ON {}.* TO another@'%'", database.name()),
+        ] {
+            database.conn().await.query_drop(sql).await.expect("it may");
+        }
+        for scheme in ["row", "named"] {
+            let url = database.url(&format!("&scheme={scheme}"));
+            let holder = open(&url).await.expect("opens");
+            let another = url.replace("//holdline@", "//another@");
+            let another = open(&another).await.expect("opens");
+            let lock = Mutex::new(&holder, "x").lease(Duration::from_secs(600));
+            let guard = lock.lock().await.expect("works");
+            let broken = another.force_unlock("x", guard.ticket(), "a test").await;
+            let error = broken.expect_err("it may not");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let error = guard.extend(Duration::from_secs(900)).await.expect_err("it is not held");
+            assert!(error.is_lost(), "{error}");
+        }
     }
 }
 

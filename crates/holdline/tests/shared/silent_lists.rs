@@ -3,6 +3,7 @@
 
 use holdline::{ErrorKind, open};
 use holdline_testkit::{Link, Way, soon, until};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Asks a silent server for many lists, again and again. Meanwhile the store has no more than
@@ -14,9 +15,12 @@ pub(crate) async fn cost_no_connections(url: &str, server: &str, most: usize, le
     client.list("").await.expect("works");
     link.stall(Way::Replies);
     for round in 0..3 {
-        let lists = (0..40).map(|_| {
+        let lists = (0..40).map(|n| {
             let client = client.clone();
-            async move { client.list("").await }
+            async move {
+                tokio::time::sleep(Duration::from_millis(n * 10)).await; // each ends by itself
+                client.list("").await
+            }
         });
         let mut lists: JoinSet<_> = lists.collect();
         while let Some(list) = soon("an error", lists.join_next()).await {

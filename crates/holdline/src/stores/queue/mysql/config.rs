@@ -28,9 +28,6 @@ pub(super) struct Config {
     pub(super) at_least: Duration,
     /// The number of connections for calls.
     pub(super) connections: usize,
-    /// Whether the server counts matched rows instead of changed ones. It makes no difference here;
-    /// other clients on a shared proxy may need it.
-    pub(super) found_rows: bool,
 }
 
 /// How locks are kept in the server.
@@ -54,8 +51,8 @@ const SCHEMES: [(&str, Scheme); 4] = [
     ("shedlock", Scheme::Shedlock),
 ];
 
-const KNOWN: &str = "scheme, install, timeout, connections, at_least, found_rows, password_file, \
-    password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
+const KNOWN: &str = "scheme, install, timeout, connections, at_least, password_file, password_env, \
+    tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
 
 impl Config {
     /// Reads what follows the first colon of a URL.
@@ -81,7 +78,6 @@ impl Config {
             timeout: Duration::from_millis(1500),
             at_least: Duration::ZERO,
             connections: 1,
-            found_rows: false,
         };
         for (key, value) in url.options {
             config.set(key, &value)?;
@@ -98,7 +94,6 @@ impl Config {
             "scheme" => self.scheme = sql::scheme("MySQL", &SCHEMES, value)?,
             "install" => self.install = sql::yes(key, value).map_err(|why| invalid(&why))?,
             "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
-            "found_rows" => self.found_rows = sql::yes(key, value).map_err(|why| invalid(&why))?,
             "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
             "connections" => match value.parse() {
                 Ok(number @ 1..=64) => self.connections = number,

@@ -24,11 +24,12 @@ use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
-use crate::stores::runtime::Background;
+use crate::stores::runtime::{Background, Joint};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -36,7 +37,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
-/// The pauses after failed attempts to connect. Calls wait for their end.
+/// The pauses after failed attempts to connect.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
@@ -60,6 +61,11 @@ pub(super) struct Connections {
     permits: Arc<Semaphore>,
     batcher: Batcher,
     idle: Mutex<Vec<Conn>>,
+    /// The attempt to connect that is under way. There is one at a time, and all calls that want a
+    /// connection wait for it, so that calls which give up early do not each leave a handshake
+    /// unfinished: a server blocks hosts that have too many (`max_connect_errors`).
+    connecting: Joint<Result<(), Fault>>,
+    /// The number of attempts that have failed in a row, and when the next one may be made.
     failures: Mutex<(u32, Time)>,
     /// The tickets whose requests to take a place have been sent but not answered, shared by all
     /// handles of a store.
@@ -70,16 +76,15 @@ impl Connections {
     /// The connections of a store, as many as configured.
     pub(super) fn new(config: Config) -> Result<Arc<Self>, Error> {
         let (opts, runtime) = (opts::of(&config)?, runtime()?);
-        let permits = Arc::new(Semaphore::new(config.connections));
-        let (shared, config) = (None, Arc::new(config));
         Ok(Arc::new(Connections {
-            config,
+            permits: Arc::new(Semaphore::new(config.connections)),
+            config: Arc::new(config),
             opts,
             runtime,
-            shared,
-            permits,
+            shared: None,
             batcher: Batcher::default(),
             idle: Mutex::default(),
+            connecting: Joint::new(),
             failures: Mutex::default(),
             in_flight: Arc::default(),
         }))
@@ -95,6 +100,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(1)),
             batcher: Batcher::default(),
             idle: Mutex::default(),
+            connecting: Joint::new(),
             failures: Mutex::default(),
             in_flight: Arc::clone(&self.in_flight),
         })
@@ -157,7 +163,7 @@ impl Connections {
             }
             None => {}
             Some((connections, _permit)) => {
-                division::send(&*connections, self.batcher.take(number)).await;
+                division::send(&connections, self.batcher.take(number)).await;
             }
         }
         answer.await.unwrap_or_else(abandoned)
@@ -176,14 +182,10 @@ impl Connections {
         (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
     }
 
-    /// Sends a message over a connection that nothing else uses until it is answered.
-    async fn ask(&self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
-        let idle = self.idle.lock().pop();
-        let mut conn = match idle {
-            Some(conn) => Owned(Some(conn)),
-            None => Owned(Some(self.connect().await?)),
-        };
-        let answers = conn.run(sent).await;
+    /// Sends calls as one message, over a connection that nothing else uses until it is answered.
+    async fn ask(self: &Arc<Self>, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let mut conn = Owned(Some(self.connection().await?));
+        let answers = conn.run(calls).await;
         let fault = answers.as_ref().err();
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
@@ -195,51 +197,55 @@ impl Connections {
         answers
     }
 
-    async fn connect(&self) -> Result<Conn, Fault> {
-        let (failures, until) = *self.failures.lock();
-        if failures > 0 {
-            clock::sleep_until(until).await;
-        }
-        let (opts, config) = (self.opts.clone(), Arc::clone(&self.config));
-        let limit = clock::now().after(config.timeout);
-        let connecting = async move {
-            match config.scheme {
-                Scheme::Shedlock => answered(limit, shedlock::connect(&opts, &config)).await,
-                _ => answered(limit, connect(&opts, &config)).await,
+    /// A connection from the list.
+    async fn connection(self: &Arc<Self>) -> Result<Conn, Fault> {
+        loop {
+            if let Some(conn) = self.idle.lock().pop() {
+                return Ok(conn);
             }
-        };
-        let connected = self.runtime.spawn(connecting).await.unwrap_or(Err(Fault::Silence));
-        let mut state = self.failures.lock();
-        if connected.is_ok() {
-            *state = (0, Time(0));
-            crate::metrics::connected("mysql");
-        } else {
-            let pause = PAUSES.pause(state.0, fastrand::u64(..));
-            *state = (state.0.saturating_add(1), clock::now().after(pause));
+            let connect = || Arc::clone(self).connect();
+            self.connecting.done(self.runtime, connect).await.unwrap_or(Err(Fault::Silence))?;
         }
-        connected
+    }
+
+    /// Makes a connection for the list.
+    async fn connect(self: Arc<Self>) -> Result<(), Fault> {
+        let next = self.failures.lock().1;
+        clock::sleep_until(next).await;
+        let limit = clock::now().after(self.config.timeout);
+        let connected = match self.config.scheme {
+            Scheme::Shedlock => answered(limit, shedlock::connect(&self.opts, &self.config)).await,
+            _ => answered(limit, connect(&self.opts, &self.config)).await,
+        };
+        let mut failures = self.failures.lock();
+        match connected {
+            Ok(conn) => {
+                *failures = (0, Time(0));
+                crate::metrics::connected("mysql");
+                self.idle.lock().push(conn);
+                Ok(())
+            }
+            Err(fault) => {
+                let pause = PAUSES.pause(failures.0, fastrand::u64(..));
+                *failures = (failures.0.saturating_add(1), clock::now().after(pause));
+                Err(fault)
+            }
+        }
     }
 }
 
-impl Carrier for Connections {
+impl Carrier for Arc<Connections> {
     type Call = Queued;
 
     async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
-        answered(limit, self.ask(Sent::Batch(batch))).await
+        answered(limit, self.ask(batch)).await
     }
 
     async fn alone(&self, call: &Queued) -> Result<Answer, Fault> {
-        let answers = answered(call.limit, self.ask(Sent::Alone(&call.statement))).await;
+        let answers = answered(call.limit, self.ask(slice::from_ref(call))).await;
         Ok(answers?.pop().unwrap_or_default())
     }
-}
-
-/// A message: one statement, or a batch.
-#[derive(Clone, Copy)]
-enum Sent<'a> {
-    Alone(&'a Statement),
-    Batch(&'a [Queued]),
 }
 
 /// A connection that is closed on drop. On a runtime, the client would first wait in a task for the
@@ -256,14 +262,13 @@ impl Owned {
     }
 
     /// Runs a batch; or a single statement as [`ask`] does, but prepared if it has values.
-    async fn run(&mut self, sent: Sent<'_>) -> Result<Vec<Answer>, Fault> {
+    async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
-        let answer = match sent {
-            Sent::Alone(statement) if statement.values.is_empty() => {
-                ask(conn, &statement.text).await
-            }
-            Sent::Alone(statement) => run(conn, statement).await,
-            Sent::Batch(batch) => return batch::send(conn, batch).await,
+        let [Queued { statement, .. }] = calls else { return batch::send(conn, calls).await };
+        let answer = if statement.values.is_empty() {
+            ask(conn, &statement.text).await
+        } else {
+            run(conn, statement).await
         };
         answer.map(|answer| vec![answer])
     }
@@ -306,54 +311,56 @@ pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer
     Ok(Answer { changed, insert_id, ..Answer::default() })
 }
 
-/// The settings of a session. A call that was given up waits in the server for at most a second.
-/// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
+/// The settings of a session. A call that was given up waits in the server for at most a second, be
+/// it for a row or for a table: the server does not notice that its connection was closed. Calls
+/// have a time limit of their own; the server's, which MariaDB and MySQL name differently,
 /// would end calls that wait for a row. With another `completion_type`, what follows a procedure
 /// would be part of a transaction that nothing ends.
 const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
     completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, \
     /*M! max_statement_time = 0, */ /*!80000 max_execution_time = 0, */ \
-    innodb_lock_wait_timeout = 1; \
+    innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
-/// The check of the schema, the clock and the server's role, in the round trip of the settings.
-const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@GLOBAL.read_only \
-    FROM holdline_schema WHERE one = 1";
-
-/// A connection with its session configured and its schema unchecked.
+/// A connection with its session configured.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
     ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     Ok(conn)
 }
 
-/// A connection whose session is configured and whose server has been checked.
-pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+/// The same, to a server whose clock and role have been checked in the same round trip. Also
+/// returns a row with the values of `columns`, from column 2 on. `session` adds to the settings.
+pub(super) async fn checked(
+    opts: &Opts,
+    config: &Config,
+    session: &str,
+    columns: &str,
+) -> Result<(Conn, Row), Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    let found = ask(&mut conn, &format!("{SESSION}{LOOK}")).await.map_err(Fault::unsent)?.rows;
+    let sql = format!(
+        "{SESSION}{session}; \
+         SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, {columns}"
+    );
+    let found = ask(&mut conn, &sql).await.map_err(Fault::unsent)?.rows.pop().unwrap_or_default();
     let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
-    let Some(found) = found.first() else {
-        let why = "has an empty table holdline_schema; `holdline schema mysql --install URL` \
-                   mends it";
-        return fault(ErrorKind::Unsupported, why);
-    };
-    if found.truth(2) == Some(true) {
+    if found.truth(1) == Some(true) {
         return fault(ErrorKind::Unavailable, READ_ONLY);
     }
     if found.number(0) == Some(0) {
-        return Err(clock_stands_still(config));
+        let why = "runs with --sysdate-is-now, so that its clock stands still while a statement \
+                   waits; start it without that option";
+        return fault(ErrorKind::Unsupported, why);
     }
-    check_version(config, "mysql", found.number(1).unwrap_or(0), SCHEMA)?;
-    Ok(conn)
+    Ok((conn, found))
 }
 
-/// The fault of a server whose live clock stands still.
-pub(super) fn clock_stands_still(config: &Config) -> Fault {
-    let message = format!(
-        "{config} runs with --sysdate-is-now, so that its clock stands still while a statement \
-         waits; start it without that option"
-    );
-    Fault::Ours(ErrorKind::Unsupported, message)
+/// A connection to a usable server with the right tables.
+pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+    let version = "(SELECT version FROM holdline_schema WHERE one = 1)";
+    let (conn, found) = checked(opts, config, "", version).await?;
+    check_version(config, "mysql", found.number(2).unwrap_or(0), SCHEMA)?;
+    Ok(conn)
 }
 
 /// The answer to a call that was taken along by one whose runtime has ended.

@@ -106,7 +106,8 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
              `holdline schema mysql` prints them, `holdline schema mysql --install URL` or \
              ?install=yes installs them, and the guide for MySQL lists the grants",
         ),
-        1044 | 1045 | 1698 | 1130 | 1251 | 1862 | 1820 => {
+        // The last three are for a locked account, in MySQL and MariaDB.
+        1044 | 1045 | 1698 | 1130 | 1251 | 1862 | 1820 | 3118 | 3955 | 4151 => {
             let advice = "refuses the user, the password or the host; check them, and say tls=true \
                 if it wants TLS";
             (ErrorKind::Denied, advice)
@@ -116,7 +117,7 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
             "asks for a login that is not known here, as MySQL does of a user that it does not \
              have; check the user, or have it use caching_sha2_password",
         ),
-        1142 | 1143 | 1227 | 1370 | 1419 | 1449 => {
+        1095 | 1142 | 1143 | 1227 | 1370 | 1419 | 1449 => {
             (ErrorKind::Denied, "denies a permission; the guide for MySQL lists the grants")
         }
         _ if error.message.contains("require_secure_transport") => {
@@ -155,12 +156,13 @@ fn outage(code: u16, message: &str) -> Option<&'static str> {
              HOSTS there (mysqladmin flush-hosts), or raise its max_connect_errors"
         }
         1290 | 1792 | 1836 => READ_ONLY,
-        1021 | 1037 | 1038 | 1041 | 1114 => FULL,
+        1021 | 1037 | 1038 | 1041 | 1114 | 1206 => FULL,
         _ if is_full(message) => FULL,
-        // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
-        // majority, a transaction that the cluster refuses, no thread, the offline mode.
-        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024
-        | 3032 | 3058 | 3100 | 3101 => BUSY,
+        // Conflicts, interruptions, the lock wait timeout, a prepared statement whose table left
+        // the server's cache, a node that is not in its cluster's majority, a transaction that the
+        // cluster refuses, no thread, the offline mode.
+        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1615 | 1927 | 1969
+        | 3024 | 3032 | 3058 | 3100 | 3101 => BUSY,
         // What proxies say of the server behind them: that they cannot reach it, or lost it. The
         // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
         2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {

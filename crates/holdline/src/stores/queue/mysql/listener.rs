@@ -135,7 +135,7 @@ async fn listen(
             Some(Err(fault)) if fault.is(&[ENDED]) => News::Told,
             ended => match first(ended)? {
                 None => News::Told,
-                Some(0) if watches.are_watched() => News::None,
+                Some(0) if watches.are_waiting() => News::None,
                 Some(0) => return Ok(()),
                 Some(_) => return Err(Fault::Broken("a connection for calls ended".to_owned())),
             },

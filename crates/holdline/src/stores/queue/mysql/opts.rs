@@ -14,7 +14,8 @@ pub(super) fn of(config: &Config) -> Result<Opts, Error> {
         .user(Some(config.user.clone()))
         .pass(config.password.as_ref().map(|password| password.0.clone()))
         .db_name(Some(config.database.clone()))
-        .client_found_rows(config.found_rows)
+        // A renewal counts even if it changes nothing.
+        .client_found_rows(true)
         .tcp_keepalive(Some(Duration::from_secs(10)))
         .tcp_nodelay(true)
         // Otherwise the client would query these and a socket's path when it connects.

@@ -17,8 +17,7 @@ use super::config::{Config, Scheme};
 use super::connection::{Connections, ask, connect, runtime};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
-use super::text::Key;
-use super::{opts, text};
+use super::text::{self, Key};
 use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::names::Name;
@@ -30,7 +29,6 @@ use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use holdline_kernel::Backoff;
-use mysql_async::Opts;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +55,6 @@ const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout
 
 /// The dialect of locks that connections hold.
 pub(super) struct Sessions {
-    config: Config,
-    opts: Opts,
     /// The connections for records of holders and for tokens.
     records: Arc<Connections>,
     /// Connections that hold nothing.
@@ -72,18 +68,15 @@ fn seconds(lease: Duration) -> u64 {
 
 impl Sessions {
     pub(super) fn new(config: Config) -> Result<Self> {
-        // A renewal counts even if it changes nothing.
-        let counting = Config { found_rows: true, ..config.clone() };
-        Ok(Sessions {
-            opts: opts::of(&config)?,
-            records: Connections::new(counting)?,
-            idle: Mutex::default(),
-            config,
-        })
+        Ok(Sessions { records: Connections::new(config)?, idle: Mutex::default() })
+    }
+
+    fn config(&self) -> &Config {
+        &self.records.config
     }
 
     fn is_named(&self) -> bool {
-        self.config.scheme == Scheme::Named
+        self.config().scheme == Scheme::Named
     }
 
     /// The key of the line with the record of the holder.
@@ -101,7 +94,7 @@ impl Sessions {
         let mut link = if let Some(link) = idle {
             link
         } else {
-            let mut link = watched(&self.opts, &self.config).await?;
+            let mut link = watched(&self.records.opts, self.config()).await?;
             link.conn.ask(SESSION).await?;
             let named = link.conn.ask(&text::name_session(link.session)).await?;
             if named.number() != Some(1) {
@@ -148,7 +141,7 @@ impl Sessions {
     async fn give_back(&self, line: &Name, mut link: Watched) {
         let free = if self.is_named() { text::release_lock(line) } else { "ROLLBACK".to_owned() };
         let sql = format!("{free}; SET SESSION wait_timeout = {IDLE}");
-        let limit = clock::now().after(self.config.timeout);
+        let limit = clock::now().after(self.config().timeout);
         if answered(limit, link.conn.ask(&sql)).await.is_ok() {
             self.spare(link);
         }
@@ -157,7 +150,7 @@ impl Sessions {
     /// Keeps a connection for the next lock, unless there are enough.
     fn spare(&self, link: Watched) {
         let mut idle = self.idle.lock();
-        if idle.len() < SPARE.max(self.config.connections) {
+        if idle.len() < SPARE.max(self.config().connections) {
             idle.push(link);
         }
     }
@@ -183,12 +176,12 @@ impl Dialect for Sessions {
     }
 
     fn most(&self) -> (usize, usize) {
-        (MOST, SPARE.max(self.config.connections))
+        (MOST, SPARE.max(self.config().connections))
     }
 
     async fn check(&self) -> Answered<()> {
         self.records.call("SELECT 1").await?; // checks the version of the tables
-        let mut conn = connect(&self.opts, &self.config).await?;
+        let mut conn = connect(&self.records.opts, self.config()).await?;
         let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
         let direct = ask(&mut conn, &mine).await?.number();
         let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
@@ -213,7 +206,7 @@ impl Dialect for Sessions {
 
     async fn take(&self, lock: &Lock, asked: &Asked) -> Answered<Option<(Watched, Seq)>> {
         let (line, lease) = (&lock.line, asked.ticket.lease);
-        let limit = clock::now().after(self.config.timeout);
+        let limit = clock::now().after(self.config().timeout);
         let idle = self.idle.lock().pop();
         let fresh = idle.is_none();
         let taken = match answered(limit, self.ask_for(line, lease, idle)).await {
@@ -270,10 +263,8 @@ impl Dialect for Sessions {
         let there = cleared.changed > 0;
         match link {
             Some(link) if there => self.give_back(&lock.line, link).await,
-            Some(_) if cleared.repeated => {
-                return Err(outcome_unknown(self, &lock.line).into());
-            }
             None if there => self.end(&elsewhere).await?,
+            _ if cleared.repeated => return Err(outcome_unknown(self, &lock.line).into()),
             _ => {}
         }
         Ok(there)
@@ -319,6 +310,6 @@ impl Dialect for Sessions {
 
 impl fmt::Display for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.config.fmt(f)
+        self.config().fmt(f)
     }
 }

@@ -5,10 +5,9 @@
 //! the server's time zone is UTC, which is checked. A `DATETIME` is the same for all sessions.
 
 use super::config::Config;
-use super::connection::{Connections, ask, bare};
-use super::errors::READ_ONLY;
+use super::connection::{Connections, checked};
 use super::text::{Statement, hex};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
@@ -31,41 +30,30 @@ pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS shedlock ( \
     lock_until DATETIME(6) NOT NULL, locked_at DATETIME(6) NOT NULL, \
     locked_by VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL);";
 
-/// The settings of a session. A name that is too long is an error, not truncated. A row that turns
-/// out not to be free does not stay locked.
-const SESSION: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'; \
+/// The additional settings of a session. A name that is too long is an error, not truncated. A row
+/// that turns out not to be free does not stay locked.
+const SESSION: &str = "; SET SESSION sql_mode = 'STRICT_ALL_TABLES'; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// Whether the clock is live and the server is read-only, its time zone, and the column's type.
-const LOOK: &str = "SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, \
-    REPLACE(@@GLOBAL.time_zone, 'SYSTEM', @@system_time_zone), \
+/// The server's time zone, and the column's type.
+const COLUMNS: &str = "REPLACE(@@GLOBAL.time_zone, 'SYSTEM', @@system_time_zone), \
     (SELECT COLUMN_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
     AND TABLE_NAME = 'shedlock' AND COLUMN_NAME = 'lock_until')";
 
 impl Rows {
     /// Connects, and checks the server and the table.
     pub(super) async fn open(config: Config) -> Result<Self> {
-        // A renewal counts even if it changes nothing.
-        let rows = Rows(Connections::new(Config { found_rows: true, ..config })?);
+        let rows = Rows(Connections::new(config)?);
         let opened = rows.0.call("SELECT 1").await;
         opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
         Ok(rows)
     }
 }
 
-/// A connection with its session configured, to a usable server and table.
+/// A connection to a usable server and table.
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
-    let mut conn = bare(opts).await?;
-    ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
-    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows;
-    let found = found.first().cloned().unwrap_or_default();
+    let (conn, found) = checked(opts, config, SESSION, COLUMNS).await?;
     let unusable = |what| Err(unusable("shedlock", config, what));
-    if found.truth(1) == Some(true) {
-        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{config} {READ_ONLY}")));
-    }
-    if found.number(0) == Some(0) {
-        return Err(super::connection::clock_stands_still(config));
-    }
     let (Some(zone), Some(column)) = (found.text(2), found.text(3)) else { return unusable(None) };
     let (kind, digits) = column.split_once('(').unwrap_or((column, "0)"));
     if !["datetime", "timestamp"].contains(&kind) || digits < "3)" {

@@ -26,8 +26,7 @@ use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unkno
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
-use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long to bar a ticket that left while a request of it may still be in flight.
@@ -42,6 +41,8 @@ pub(super) struct Table {
 
 /// The state shared by all handles of a store.
 struct Shared {
+    /// The store's own connections.
+    connections: Arc<Connections>,
     watches: Arc<Watches>,
     listener: Listener,
     busy: Busy,
@@ -51,6 +52,7 @@ impl Table {
     pub(super) async fn open(config: Config) -> Result<Self> {
         let connections = Connections::new(config)?;
         let shared = Arc::new(Shared {
+            connections: Arc::clone(&connections),
             listener: Listener::default(),
             watches: Arc::default(),
             busy: Busy::default(),
@@ -180,30 +182,15 @@ impl AsyncStore for Table {
         Ok(self.call(&text::list(None, prefix)).await?.names())
     }
 
-    /// Waits for a wake-up. Meanwhile the waiters of this process poll the server together.
+    /// Waits for a wake-up. Meanwhile a task looks for admissions, for all waiters of this process.
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
-        let _watched = watches.watched(id);
-        self.shared.listener.start(&self.connections, watches);
-        let mut woken = pin!(watches.waiters().wait(id));
-        loop {
-            tokio::select! {
-                biased;
-                seq = &mut woken => return Ok(seq),
-                () = watches.pause() => {}
-            }
-            if let Some(look) = watches.begin_look() {
-                let (connections, shared) =
-                    (Arc::clone(&self.connections), Arc::clone(&self.shared));
-                // A look runs to completion in a task of its own. There is one at a time, and it
-                // ends with the time limit of a call.
-                self.connections.runtime.spawn(async move {
-                    let answer = connections.call(&text::fronts(&look)).await;
-                    let fronts = answer.map(|answer| text::front_rows(&answer.rows));
-                    shared.watches.end_look(&fronts.unwrap_or_default());
-                });
-            }
+        self.shared.listener.start(&self.shared.connections, watches);
+        if watches.starts_looking() {
+            let looks = look(Arc::clone(watches), Arc::downgrade(&self.shared));
+            self.connections.runtime.spawn(looks);
         }
+        Ok(watches.waiters().wait(id).await)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -220,6 +207,16 @@ impl AsyncStore for Table {
 
     fn address(&self) -> String {
         self.to_string()
+    }
+}
+
+/// Looks for admissions by other processes while tickets of this one wait.
+async fn look(watches: Arc<Watches>, shared: Weak<Shared>) {
+    while let Some(lines) = watches.next_look().await {
+        let Some(shared) = shared.upgrade() else { return };
+        let answer = shared.connections.call(&text::fronts(&lines)).await;
+        let fronts = answer.map(|answer| text::front_rows(&answer.rows));
+        watches.end_look(&fronts.unwrap_or_default());
     }
 }
 

@@ -44,6 +44,11 @@ impl Key {
         Key([marks(Some(named)), line.as_str().as_bytes()].concat())
     }
 
+    /// Whether it is that of a record of a holder.
+    fn is_record(&self) -> bool {
+        matches!(self.0.first(), Some(1 | 2))
+    }
+
     fn hex(&self) -> String {
         hex(&self.0)
     }
@@ -241,12 +246,16 @@ pub(super) fn sweep(idle: Duration, time: Duration) -> String {
     format!("CALL holdline_1_sweep({}, {})", micros(idle), micros(time))
 }
 
+/// The condition that the record of a lock of the scheme `row` or `named` is that of a holder: its
+/// session exists.
+const EXISTS: &str = " AND IS_USED_LOCK(CONCAT('holdline-session:', listener)) IS NOT NULL";
+
 /// Takes a snapshot in one statement, so that it is consistent.
 pub(super) fn look(key: &Key) -> String {
-    let line = key.hex();
+    let (line, exists) = (key.hex(), if key.is_record() { EXISTS } else { "" });
     format!(
         "SELECT 0, seq, id, weight, expires - {NOW}, capacity, note FROM holdline_line \
-         WHERE name = {line} AND places > 0 \
+         WHERE name = {line} AND places > 0{exists} \
          UNION ALL SELECT 0, seq, id, weight, expires - {NOW}, 0, note FROM holdline_place \
          WHERE line = {line} \
          UNION ALL (SELECT 1, n, id, 0, 0, 0, note FROM holdline_evicted \
@@ -257,7 +266,7 @@ pub(super) fn look(key: &Key) -> String {
 
 /// The names of a scheme's lines that have an unexpired place; `named` as in [`marks`].
 pub(super) fn list(named: Option<bool>, prefix: &str) -> String {
-    let marks = marks(named);
+    let (marks, exists) = (marks(named), if named.is_some() { EXISTS } else { "" });
     let prefix = [marks, prefix.as_bytes()].concat();
     let (length, prefix, from) = (prefix.len(), hex(&prefix), marks.len() + 1);
     // The keys of other schemes come before all names.
@@ -265,7 +274,7 @@ pub(super) fn list(named: Option<bool>, prefix: &str) -> String {
     format!(
         "SELECT SUBSTRING(name, {from}) FROM holdline_line \
          WHERE name >= GREATEST({prefix}, {first}) AND LEFT(name, {length}) = {prefix} \
-         AND places > 0 AND (due > {NOW} OR expires > {NOW} OR EXISTS (SELECT 1 \
+         AND places > 0{exists} AND (due > {NOW} OR expires > {NOW} OR EXISTS (SELECT 1 \
          FROM holdline_place WHERE line = name AND holdline_place.expires > {NOW})) ORDER BY name"
     )
 }

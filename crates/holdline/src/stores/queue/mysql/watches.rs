@@ -18,37 +18,31 @@ const PAUSES: Backoff =
 const PAUSES_IF_TOLD: Backoff =
     Backoff::exponential(Duration::from_millis(20), Duration::from_millis(800)).jitter(25);
 
-/// The number of waiting tickets at which unwatched ones are dropped; their owners ask about them
-/// again.
-const KEPT: usize = 4096;
+/// The number of waiting tickets at which all are forgotten; their owners ask about them again.
+const KEPT: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct Watches {
     waiters: Waiters,
     state: Mutex<State>,
-    /// Ends a pause.
-    notice: Notify,
+    /// Notified when the time of the next look has changed.
+    sooner: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<TicketId, Waiting>,
+    /// The tickets of this process that wait by the server's last report: their lines and places.
+    waiting: HashMap<TicketId, (Name, Seq)>,
+    /// Whether a task looks.
+    looking: bool,
+    /// When the next look is due. `None` during a look, unless another is due after it.
+    next: Option<Time>,
     /// The number of looks since the last that found a change.
     fruitless: u32,
-    next: Time,
-    looking: bool,
-    /// Whether a look is due whatever the time is.
-    look_now: bool,
-    /// The number of notices since a look last found an admitted ticket.
-    heard: u32,
+    /// Whether there was a notice since a look last found an admitted ticket.
+    heard: bool,
     /// Whether there was a notice of the last admission found.
     told: bool,
-}
-
-struct Waiting {
-    line: Name,
-    seq: Seq,
-    watched: u32,
 }
 
 impl Watches {
@@ -64,15 +58,14 @@ impl Watches {
             return;
         };
         if state.waiting.len() >= KEPT {
-            state.waiting.retain(|_, waiting| waiting.watched > 0);
+            state.waiting.clear();
         }
+        state.waiting.insert(id, (line.clone(), seq));
         if how == Enter::Queue {
             state.fruitless = 0;
             state.rest();
+            self.sooner.notify_one();
         }
-        let line = line.clone();
-        let waiting = state.waiting.entry(id).or_insert(Waiting { line, seq, watched: 0 });
-        waiting.seq = seq;
     }
 
     /// Whether a ticket of this process was waiting by the server's last report.
@@ -100,95 +93,88 @@ impl Watches {
         self.waiters.evicted(id);
     }
 
-    /// Includes this ticket in looks until the result is dropped.
-    pub(super) fn watched(&self, id: TicketId) -> Watched<'_> {
-        if let Some(waiting) = self.state.lock().waiting.get_mut(&id) {
-            waiting.watched += 1;
-        }
-        Watched(self, id)
-    }
-
-    /// Waits until a look may be due.
-    pub(super) async fn pause(&self) {
-        let (next, looking) = {
-            let state = self.state.lock();
-            (state.next, state.looking)
-        };
-        // A look under way sets the time of the next.
-        let soonest = if looking { clock::now().after(PAUSES.pause(1, 0)) } else { next };
-        tokio::select! {
-            () = self.notice.notified() => {}
-            () = clock::sleep_until(soonest) => {}
-        }
-    }
-
-    /// Records a notice that some ticket of this process was admitted, and causes one look at once.
+    /// Records a notice that some ticket of this process was admitted, and causes a look at once.
     pub(super) fn told(&self) {
-        {
-            let mut state = self.state.lock();
-            state.heard = state.heard.saturating_add(1);
-        }
+        self.state.lock().heard = true;
         self.look_now();
     }
 
-    /// Causes one look at once: some ticket may have been admitted without a notice.
+    /// Causes a look at once: some ticket may have been admitted without a notice.
     pub(super) fn look_now(&self) {
-        self.state.lock().look_now = true;
-        self.notice.notify_one();
+        let mut state = self.state.lock();
+        if state.looking {
+            state.next = Some(Time(0));
+            self.sooner.notify_one();
+        }
     }
 
     /// Records that notices of admissions have ended.
     pub(super) fn untold(&self) {
         {
             let mut state = self.state.lock();
-            (state.heard, state.told) = (0, false);
+            (state.heard, state.told) = (false, false);
         }
         self.look_now();
     }
 
-    /// Whether any ticket is watched.
-    pub(super) fn are_watched(&self) -> bool {
-        self.state.lock().waiting.values().any(|waiting| waiting.watched > 0)
+    /// Whether any ticket waits.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
     }
 
-    /// The lines to look at, if a look is due and none is under way. Followed by
-    /// [`end_look`](Self::end_look).
-    pub(super) fn begin_look(&self) -> Option<Vec<Name>> {
+    /// Whether the caller is to look for admissions from now on, because no other task does.
+    pub(super) fn starts_looking(&self) -> bool {
         let mut state = self.state.lock();
-        if state.looking || !(state.look_now || state.next <= clock::now()) {
-            return None;
-        }
-        state.look_now = false;
-        let watched = state.waiting.values().filter(|waiting| waiting.watched > 0);
-        let lines: BTreeSet<Name> = watched.map(|waiting| waiting.line.clone()).collect();
-        if lines.is_empty() {
-            state.rest();
-            return None;
+        if state.looking {
+            return false;
         }
         state.looking = true;
-        Some(lines.into_iter().collect())
+        state.rest();
+        true
+    }
+
+    /// Waits until a look is due, and returns the lines to look at. `None` if no ticket waits: the
+    /// caller then looks no more. Otherwise followed by [`end_look`](Self::end_look).
+    pub(super) async fn next_look(&self) -> Option<Vec<Name>> {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                if state.waiting.is_empty() {
+                    (state.looking, state.next) = (false, None);
+                    return None;
+                }
+                if state.next.take_if(|next| *next <= clock::now()).is_some() {
+                    let lines = state.waiting.values().map(|(line, _)| line.clone());
+                    return Some(lines.collect::<BTreeSet<_>>().into_iter().collect());
+                }
+                state.next.unwrap_or(Time::NEVER)
+            };
+            tokio::select! {
+                () = self.sooner.notified() => {}
+                () = clock::sleep_until(next) => {}
+            }
+        }
     }
 
     /// Wakes the tickets that these fronts have passed. Tickets seen to have their places need not
     /// ask.
     pub(super) fn end_look(&self, fronts: &HashMap<Vec<u8>, Front>) {
+        let front = |line: &Name| fronts.get(line.as_str().as_bytes());
         let mut state = self.state.lock();
-        let passed = |waiting: &Waiting| {
-            let front = fronts.get(waiting.line.as_str().as_bytes());
-            front.is_some_and(|front| waiting.seq < front.waits)
-        };
-        let found: Vec<(TicketId, Waiting)> =
-            state.waiting.extract_if(|_, waiting| passed(waiting)).collect();
-        state.looking = false;
-        if !found.is_empty() {
+        let passed = state
+            .waiting
+            .extract_if(|_, (line, seq)| front(line).is_some_and(|front| *seq < front.waits));
+        let found: Vec<_> = passed.collect();
+        if found.is_empty() {
+            state.fruitless = state.fruitless.saturating_add(1);
+        } else {
             state.fruitless = 0;
-            state.told = std::mem::take(&mut state.heard) > 0;
+            state.told = std::mem::take(&mut state.heard);
         }
         state.rest();
         drop(state);
-        for (id, Waiting { line, seq, .. }) in found {
-            let front = fronts.get(line.as_str().as_bytes());
-            if front.is_some_and(|front| front.first == Some((id, seq))) {
+        for (id, (line, seq)) in found {
+            if front(&line).is_some_and(|front| front.first == Some((id, seq))) {
                 self.waiters.admit(id, seq);
             } else {
                 self.waiters.wake(id);
@@ -198,20 +184,10 @@ impl Watches {
 }
 
 impl State {
+    /// Plans the next look, unless an earlier one is planned.
     fn rest(&mut self) {
         let pauses = if self.told { PAUSES_IF_TOLD } else { PAUSES };
-        self.next = clock::now().after(pauses.pause(self.fruitless, fastrand::u64(..)));
-        self.fruitless = self.fruitless.saturating_add(1);
-    }
-}
-
-/// A ticket that is included in looks.
-pub(super) struct Watched<'a>(&'a Watches, TicketId);
-
-impl Drop for Watched<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = self.0.state.lock().waiting.get_mut(&self.1) {
-            waiting.watched = waiting.watched.saturating_sub(1);
-        }
+        let next = clock::now().after(pauses.pause(self.fruitless, fastrand::u64(..)));
+        self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
     }
 }

@@ -4,7 +4,7 @@
 -- Times are microseconds since 1970, in UTC, by the server's live clock. 9223372036854775807 means
 -- "never" and "the end of the line". Change rows only through the procedures: rows depend on one
 -- another.
-SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
+SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', lock_wait_timeout = 30;
 
 CREATE TABLE IF NOT EXISTS holdline_schema (
   one     TINYINT NOT NULL PRIMARY KEY,
