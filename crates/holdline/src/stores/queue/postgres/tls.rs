@@ -13,15 +13,17 @@ pub(super) type Driver = BoxFuture<'static, Fault>;
 /// Called with the payload of every notification.
 pub(super) type OnNotice = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Connects to the first usable host. Each has its share of the time, so that one that accepts
-/// connections but does not answer keeps nobody from the next. The caller limits the whole time.
+/// Connects to the first usable host. Each has its share of the time that is left, so that those
+/// that accept connections but do not answer keep nobody from the last. The caller limits the whole
+/// time.
 pub(super) async fn connect(
     address: &Address,
     on_notice: OnNotice,
 ) -> Result<(Client, Driver), Fault> {
-    let mut fault = Fault::Silence;
-    for (host, share) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
-        let limit = clock::now().after(address.timeout / share as u32);
+    let (mut fault, end) = (Fault::Silence, clock::now().after(address.timeout));
+    for (host, left) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
+        let now = clock::now();
+        let limit = now.after(now.until(end) / left as u32);
         let connecting = Box::pin(connect_to(address, host, Arc::clone(&on_notice))); // it is large
         match answered(limit, connecting).await {
             Ok(connected) => return Ok(connected),
