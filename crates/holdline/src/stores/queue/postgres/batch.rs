@@ -157,9 +157,7 @@ impl Session {
     async fn send(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Fault> {
         self.sends();
         let reply = answered(clock::now().after(self.timeout), self.client.simple_query(sql)).await;
-        if !reply.as_ref().is_err_and(Fault::silent) {
-            self.hears();
-        }
+        self.ends(!reply.as_ref().is_err_and(Fault::silent));
         reply
     }
 }

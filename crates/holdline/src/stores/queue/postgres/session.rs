@@ -14,7 +14,6 @@ use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -42,10 +41,9 @@ pub(super) struct Session {
     background: Batcher,
     /// The time limit of a message.
     pub(super) timeout: Duration,
-    /// When a message was sent after the last reply.
-    silent: Mutex<Option<Time>>,
-    /// Whether any message was answered.
-    heard: AtomicBool,
+    /// When the connection was made.
+    pub(super) since: Time,
+    silence: Mutex<Silence>,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortOnDrop,
@@ -85,8 +83,8 @@ impl Session {
             foreground: Batcher::default(),
             background: Batcher::default(),
             timeout,
-            silent: Mutex::default(),
-            heard: AtomicBool::new(false),
+            since: clock::now(),
+            silence: Mutex::default(),
             ended,
             task,
         })
@@ -101,23 +99,17 @@ impl Session {
 
     /// Records that a message is sent.
     pub(super) fn sends(&self) {
-        self.silent.lock().get_or_insert_with(clock::now);
+        self.silence.lock().begin(clock::now());
     }
 
-    /// Records a reply.
-    pub(super) fn hears(&self) {
-        *self.silent.lock() = None;
-        self.heard.store(true, Ordering::Relaxed);
+    /// Records that a message was answered, or that its time is over.
+    pub(super) fn ends(&self, answered: bool) {
+        self.silence.lock().end(clock::now(), answered);
     }
 
-    /// How long the server has been silent since a message was sent.
+    /// How long the server has been silent although a message awaits a reply.
     pub(super) fn silence(&self) -> Duration {
-        self.silent.lock().map_or(Duration::ZERO, |since| since.until(clock::now()))
-    }
-
-    /// Whether any message was answered.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
+        self.silence.lock().since.map_or(Duration::ZERO, |since| since.until(clock::now()))
     }
 
     /// Waits until the connection has ended, and returns the fault. A close by the server is
@@ -141,11 +133,53 @@ impl Session {
     }
 }
 
+/// The silence of a server: since when a message has been without a reply, counted from the last
+/// reply to another one.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The number of messages that wait for a reply.
+    waiting: usize,
+    since: Option<Time>,
+}
+
+impl Silence {
+    fn begin(&mut self, now: Time) {
+        self.waiting += 1;
+        self.since.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Time, answered: bool) {
+        self.waiting -= 1;
+        if answered {
+            self.since = (self.waiting > 0).then_some(now);
+        }
+    }
+}
+
 /// A task that is aborted when this is dropped.
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_the_silence_about_its_own_message_only() {
+        let mut silence = Silence::default();
+        silence.begin(Time(1));
+        silence.begin(Time(2));
+        silence.end(Time(3), true);
+        assert_eq!(silence.since, Some(Time(3)));
+        silence.end(Time(4), false);
+        silence.begin(Time(5));
+        assert_eq!(silence.since, Some(Time(3)), "a message that is given up was not answered");
+        silence.end(Time(6), true);
+        assert_eq!(silence.since, None);
     }
 }
