@@ -28,9 +28,16 @@ const CREATE: &str = "SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); \
     CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 
-const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg_class c \
-    ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
+const TYPE: &str = "SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a \
+    JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE n.nspname = $1 AND c.relname = 'shedlock' AND a.attname = 'lock_until'";
+
+/// The types of times. With fewer digits, a lease could end before its holder expects it to.
+const KINDS: [&str; 3] = [
+    "timestamp without time zone",
+    "timestamp(3) without time zone",
+    "timestamp(6) without time zone",
+];
 
 impl Rows {
     /// Connects, and checks the server and the table.
@@ -104,7 +111,7 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
         rows = client.query_typed(TYPE, &params).await?;
     }
     let what = match rows.first().map(|row| row.get::<_, &str>(0)) {
-        Some("timestamp without time zone") => return Ok(()),
+        Some(kind) if KINDS.contains(&kind) => return Ok(()),
         Some(other) => Some(format!("has times of the type {other}, not timestamp")),
         None => None,
     };
