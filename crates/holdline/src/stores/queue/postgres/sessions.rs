@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
-use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered};
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, outcome_unknown};
 use crate::stores::runtime::Background;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -425,7 +425,11 @@ impl Dialect for Sessions {
         let call = Call::alone(sql);
         let answer = self.looks.call(None, call).await?;
         let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
-        Ok(answer.number().filter(|_| ended || answer.repeated).map(Seq))
+        if !ended && answer.repeated {
+            // The first attempt may have ended it, and the next holder's token be below this one.
+            return Err(outcome_unknown(self, &lock.line).into());
+        }
+        Ok(answer.number().filter(|_| ended).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {
