@@ -30,7 +30,7 @@ struct Slot {
 const KEPT: usize = 4096;
 
 impl Waiters {
-    /// Wakes the waiter of this ticket, or else the next wait for it.
+    /// Wakes the waiters of this ticket, or else the next wait for it.
     pub(crate) fn wake(&self, id: TicketId) {
         self.notify(id, None);
     }
@@ -54,7 +54,9 @@ impl Waiters {
         }
         let slot = slots.entry(id).or_default();
         slot.admitted = admitted;
-        slot.notify.notify_one();
+        for _ in 0..slot.waiting.max(1) {
+            slot.notify.notify_one();
+        }
     }
 
     /// Wakes all current waiters, because notices may have been lost.
@@ -130,5 +132,27 @@ impl LossHandler {
 impl fmt::Debug for LossHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_notice_is_for_all_that_wait_for_it_or_for_the_next() {
+        let (waiters, id) = (Waiters::default(), TicketId(7));
+        let mut waits = [0, 1].map(|_| Box::pin(waiters.wait(id)));
+        for wait in &mut waits {
+            assert!(wait.now_or_never().is_none());
+        }
+        waiters.wake(id);
+        for wait in waits {
+            assert_eq!(wait.now_or_never(), Some(None));
+        }
+        assert!(waiters.wait(id).now_or_never().is_none());
+        waiters.wake(id);
+        assert_eq!(waiters.wait(id).now_or_never(), Some(None));
     }
 }
