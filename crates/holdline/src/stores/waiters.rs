@@ -47,25 +47,21 @@ impl Waiters {
         self.loss.hint(id);
     }
 
-    fn notify(&self, id: TicketId, admitted: Option<Seq>) {
-        let mut slots = self.slots.lock();
-        if slots.len() >= KEPT && !slots.contains_key(&id) {
-            slots.retain(|_, slot| slot.waiting > 0);
-        }
-        let slot = slots.entry(id).or_default();
-        slot.admitted = admitted;
-        for _ in 0..slot.waiting.max(1) {
-            slot.notify.notify_one();
-        }
+    /// Makes [`wake_all`](Self::wake_all) wake the next wait for this ticket, too.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn expect(&self, id: TicketId) {
+        slot(&mut self.slots.lock(), id);
     }
 
-    /// Wakes all current waiters, because notices may have been lost.
+    fn notify(&self, id: TicketId, admitted: Option<Seq>) {
+        let mut slots = self.slots.lock();
+        slot(&mut slots, id).notify(admitted);
+    }
+
+    /// Wakes all waiters, because notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
-        for slot in self.slots.lock().values_mut().filter(|slot| slot.waiting > 0) {
-            slot.admitted = None;
-            slot.notify.notify_one();
-        }
+        self.slots.lock().values_mut().for_each(|slot| slot.notify(None));
     }
 
     /// Whether there are no waiters.
@@ -80,6 +76,24 @@ impl Waiters {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
         self.slots.lock().get(&id).and_then(|slot| slot.admitted)
+    }
+}
+
+/// The slot of a ticket, which is made if need be.
+fn slot(slots: &mut HashMap<TicketId, Slot>, id: TicketId) -> &mut Slot {
+    if slots.len() >= KEPT && !slots.contains_key(&id) {
+        slots.retain(|_, slot| slot.waiting > 0);
+    }
+    slots.entry(id).or_default()
+}
+
+impl Slot {
+    /// Wakes the waiters, or else the next one.
+    fn notify(&mut self, admitted: Option<Seq>) {
+        self.admitted = admitted;
+        for _ in 0..self.waiting.max(1) {
+            self.notify.notify_one();
+        }
     }
 }
 

@@ -101,8 +101,7 @@ async fn a_failed_try_in_doubt_is_an_error() {
     let Some(server) = private("shedlock_doubt", &["fsync=off"]) else { return };
     let link = Link::to(server.address()).expect("a link");
     let other = Raw::open(&url(&server)).await;
-    let raw =
-        Raw::open(&format!("{}&scheme=shedlock", url_at(&link.address().to_string()))).await;
+    let raw = Raw::open(&format!("{}&scheme=shedlock", url_at(&link.address().to_string()))).await;
     other.hold(&ticket(1, 1)).await;
     let mine = ticket(1, 1);
     let standing = raw.enter(&mine, Enter::Try).await.expect("an answer");

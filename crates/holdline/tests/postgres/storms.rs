@@ -51,8 +51,8 @@ async fn what_gives_up_costs_little() {
     assert!(enters >= TASKS, "{enters} enters are counted");
     assert!(leaves <= TASKS * (ATTEMPTS + 1), "{leaves} leaves");
     assert!(barred <= enters, "{barred} were barred, but only {enters} sent");
-    // One for commands, one for notices, and the one that installed the tables.
-    assert!(server.logged(CONNECTED) <= 3, "{} connections", server.logged(CONNECTED));
+    // One for commands, one for notices, one that missed the tables and one that installed them.
+    assert!(server.logged(CONNECTED) <= 4, "{} connections", server.logged(CONNECTED));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +90,8 @@ async fn commits_that_hang_take_few_connections() {
         name += 1;
         let other = Raw { line: Name::new(format!("n{name}")).expect("good"), ..raw.clone() };
         let ticket = ticket(1, 1);
-        let (kept, entered) = tokio::join!(raw.keep(&mine, seq), other.enter(&ticket, Enter::Queue));
+        let (kept, entered) =
+            tokio::join!(raw.keep(&mine, seq), other.enter(&ticket, Enter::Queue));
         assert!(kept.is_err() && entered.is_err(), "{kept:?} {entered:?}");
     }
     let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline'";

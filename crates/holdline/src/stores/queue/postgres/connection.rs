@@ -140,10 +140,10 @@ async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fa
 }
 
 async fn open(address: &Address) -> Result<Session, Fault> {
-    let session = Session::open(address, Arc::new(|_: &str| {})).await?;
+    let session = Session::open(address, None).await?;
     match address.scheme {
-        Scheme::Table => schema::check(&session.client, address).await?,
-        Scheme::Shedlock => shedlock::check(&session.client, address).await?,
+        Scheme::Table => schema::check(&session, address).await?,
+        Scheme::Shedlock => shedlock::check(&session, address).await?,
         Scheme::Advisory(_) | Scheme::Row => {} // it only looks
     }
     Ok(session)

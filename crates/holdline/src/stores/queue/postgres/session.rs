@@ -6,24 +6,30 @@
 
 use super::address::Address;
 use super::batch::Batcher;
-use super::tls::{self, OnNotice};
+use super::encode;
+use super::tls::{self, Messages};
 use crate::clock;
 use crate::error::Result as Opened;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
+use futures_util::StreamExt;
 use holdline_kernel::Time;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client};
 
 /// The runtime of the connections of all PostgreSQL stores in this process.
 pub(super) fn runtime() -> Opened<&'static Background> {
     static BACKGROUND: Background = Background::new("postgres");
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
+
+/// Called with the payload of every notice.
+pub(super) type OnNotice = Box<dyn Fn(&str) + Send>;
 
 /// A lane of a connection, with a batcher of its own: renewals are not queued behind other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +42,9 @@ pub(super) enum Lane {
 
 /// An open connection.
 pub(super) struct Session {
-    pub(super) client: Client,
-    foreground: Batcher,
-    background: Batcher,
+    client: Client,
+    /// For each [`Lane`].
+    pub(super) batchers: [Batcher; 2],
     /// The time limit of a message.
     pub(super) timeout: Duration,
     /// When the connection was made.
@@ -50,38 +56,32 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects within the time limit of the address. `on_notice` is called on the store's thread.
+    /// Connects within the time limit of the address. `on_notice` is called with every notice, on
+    /// the store's thread.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes what was opened.
-    pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
+    pub(super) async fn open(
+        address: &Address,
+        on_notice: Option<OnNotice>,
+    ) -> Result<Session, Fault> {
         let runtime = runtime().map_err(Fault::from)?;
-        let timeout = address.timeout;
+        let (timeout, address) = (address.timeout, address.clone());
         let limit = clock::now().after(timeout);
-        let (address, (end, ended)) = (address.clone(), watch::channel(None));
-        let (send_client, client) = tokio::sync::oneshot::channel();
-        let task = runtime.spawn(async move {
-            let connecting = tls::connect(&address, on_notice);
-            let driver = match answered(limit, connecting).await {
-                Ok((client, driver)) => {
-                    let _ = send_client.send(Ok(client));
-                    driver
-                }
-                Err(fault) => {
-                    let _ = send_client.send(Err(fault));
-                    return;
-                }
-            };
-            end.send_replace(Some(driver.await));
+        let connecting =
+            runtime.spawn(async move { answered(limit, tls::connect(&address)).await });
+        let _end = AbortOnDrop(connecting.abort_handle());
+        let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));
+        let (client, messages) = connecting.await.unwrap_or_else(gone)?;
+        let (end, ended) = watch::channel(None);
+        let driving = runtime.spawn(async move {
+            end.send_replace(Some(drive(messages, on_notice).await));
         });
-        let task = AbortOnDrop(task.abort_handle());
-        let gone = || Fault::Broken("its thread has ended".to_owned());
-        let client = client.await.unwrap_or_else(|_| Err(gone()))?;
+        let task = AbortOnDrop(driving.abort_handle());
         Ok(Session {
             client,
-            foreground: Batcher::default(),
-            background: Batcher::default(),
+            batchers: Default::default(),
             timeout,
             since: clock::now(),
             silence: Mutex::default(),
@@ -90,11 +90,14 @@ impl Session {
         })
     }
 
-    pub(super) fn batcher(&self, lane: Lane) -> &Batcher {
-        match lane {
-            Lane::Foreground => &self.foreground,
-            Lane::Background => &self.background,
-        }
+    /// Sends statements as one message, and returns the answers to them.
+    pub(super) async fn answers(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
+        Ok(encode::answers(self.client.simple_query(sql).await?))
+    }
+
+    /// Sends one or several statements as one message, and returns the answer to the first.
+    pub(super) async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
+        Ok(self.answers(sql).await?.into_iter().next().unwrap_or_default())
     }
 
     /// Records that a message is sent.
@@ -130,6 +133,18 @@ impl Session {
     /// Whether the connection has ended.
     pub(super) fn is_over(&self) -> bool {
         self.client.is_closed()
+    }
+}
+
+/// Drives a connection until it ends. Returns the fault.
+async fn drive(mut messages: Messages, on_notice: Option<OnNotice>) -> Fault {
+    loop {
+        match (messages.next().await, &on_notice) {
+            (Some(Ok(AsyncMessage::Notification(notice))), Some(tell)) => tell(notice.payload()),
+            (Some(Ok(_)), _) => {}
+            (Some(Err(error)), _) => return Fault::from(error),
+            (None, _) => return Fault::Broken("it was closed".to_owned()),
+        }
     }
 }
 

@@ -5,9 +5,9 @@ use super::batch::Call;
 use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
-use super::schema::statement;
+use super::schema::{self, statement};
 use super::session::Lane;
-use super::warnings::warn;
+use super::warnings;
 use crate::error::Result;
 use crate::names::{self, Name};
 use crate::store::{
@@ -46,9 +46,15 @@ impl Table {
         let address = Arc::new(address);
         let channel = format!("holdline_{:016x}", names::random()? as u64);
         let connection = Connection::new(Arc::clone(&address));
-        let opened = connection.session().await;
-        opened.map_err(|fault| fault.explain(&address, "the schema"))?;
-        warn(&connection).await;
+        let mut opened = connection.session().await;
+        if schema::wanted(&opened, &address) {
+            schema::install(&address).await?;
+            opened = connection.session().await;
+        }
+        let session = opened.map_err(|fault| fault.explain(&address, "the schema"))?;
+        for old in warnings::old(&session).await {
+            tracing::warn!("at {address} {old}: {}", warnings::ADVICE);
+        }
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
         Ok(Table(Arc::new(Shared { connection, listener }), Lane::Foreground))
     }
