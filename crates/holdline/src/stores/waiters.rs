@@ -30,7 +30,7 @@ struct Slot {
 const KEPT: usize = 4096;
 
 impl Waiters {
-    /// Wakes the waiter of this ticket, or else the next wait for it.
+    /// Wakes the waiters of this ticket, or else the next wait for it.
     pub(crate) fn wake(&self, id: TicketId) {
         self.notify(id, None);
     }
@@ -47,23 +47,21 @@ impl Waiters {
         self.loss.hint(id);
     }
 
-    fn notify(&self, id: TicketId, admitted: Option<Seq>) {
-        let mut slots = self.slots.lock();
-        if slots.len() >= KEPT && !slots.contains_key(&id) {
-            slots.retain(|_, slot| slot.waiting > 0);
-        }
-        let slot = slots.entry(id).or_default();
-        slot.admitted = admitted;
-        slot.notify.notify_one();
+    /// Makes [`wake_all`](Self::wake_all) wake the next wait for this ticket, too.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn expect(&self, id: TicketId) {
+        slot(&mut self.slots.lock(), id);
     }
 
-    /// Wakes all current waiters, because notices may have been lost.
+    fn notify(&self, id: TicketId, admitted: Option<Seq>) {
+        let mut slots = self.slots.lock();
+        slot(&mut slots, id).notify(admitted);
+    }
+
+    /// Wakes all waiters, because notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
-        for slot in self.slots.lock().values_mut().filter(|slot| slot.waiting > 0) {
-            slot.admitted = None;
-            slot.notify.notify_one();
-        }
+        self.slots.lock().values_mut().for_each(|slot| slot.notify(None));
     }
 
     /// Whether there are no waiters.
@@ -78,6 +76,24 @@ impl Waiters {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
         self.slots.lock().get(&id).and_then(|slot| slot.admitted)
+    }
+}
+
+/// The slot of a ticket, which is made if need be.
+fn slot(slots: &mut HashMap<TicketId, Slot>, id: TicketId) -> &mut Slot {
+    if slots.len() >= KEPT && !slots.contains_key(&id) {
+        slots.retain(|_, slot| slot.waiting > 0);
+    }
+    slots.entry(id).or_default()
+}
+
+impl Slot {
+    /// Wakes the waiters, or else the next one.
+    fn notify(&mut self, admitted: Option<Seq>) {
+        self.admitted = admitted;
+        for _ in 0..self.waiting.max(1) {
+            self.notify.notify_one();
+        }
     }
 }
 
@@ -130,5 +146,27 @@ impl LossHandler {
 impl fmt::Debug for LossHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_notice_is_for_all_that_wait_for_it_or_for_the_next() {
+        let (waiters, id) = (Waiters::default(), TicketId(7));
+        let mut waits = [0, 1].map(|_| Box::pin(waiters.wait(id)));
+        for wait in &mut waits {
+            assert!(wait.now_or_never().is_none());
+        }
+        waiters.wake(id);
+        for wait in waits {
+            assert_eq!(wait.now_or_never(), Some(None));
+        }
+        assert!(waiters.wait(id).now_or_never().is_none());
+        waiters.wake(id);
+        assert_eq!(waiters.wait(id).now_or_never(), Some(None));
     }
 }

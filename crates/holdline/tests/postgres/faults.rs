@@ -7,6 +7,7 @@ use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::{Link, Way, soon, until};
 use rustix::process::{Pid, Signal, kill_process};
+use std::array::from_fn;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
@@ -103,18 +104,16 @@ async fn calls_go_on_while_others_are_not_polled() {
     }
 }
 
-/// A host that accepts connections and stays silent keeps nobody from the next host of the URL.
+/// Hosts that accept connections and stay silent keep nobody from the last host of the URL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_host_is_passed_over() {
-    let Some(server) = private("silent_host", &["fsync=off"]) else { return };
+async fn silent_hosts_are_passed_over() {
+    let Some(server) = private("silent_hosts", &["fsync=off"]) else { return };
     drop(open(&server.url()).await.expect("installs"));
-    let link = Link::to(server.address()).expect("a port is free");
-    link.stall(Way::Replies);
-    let (host, port) = server.address();
-    let url = server
-        .url()
-        .replace(&format!("{host}:{port}"), &format!("{},{host}:{port}", link.address()));
-    let client = open(&url).await.expect("the second host answers");
+    let links: [Link; 3] = from_fn(|_| Link::to(server.address()).expect("a port is free"));
+    links.iter().for_each(|link| link.stall(Way::Replies));
+    let hosts = links.each_ref().map(|link| link.address().to_string()).join(",");
+    let url = server.url().replace('@', &format!("@{hosts},")) + "&timeout=6s";
+    let client = open(&url).await.expect("the last host answers");
     Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
 }
 

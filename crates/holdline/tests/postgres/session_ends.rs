@@ -1,9 +1,9 @@
 //! Session locks that end before their holders release them.
 
 use crate::raw::{Raw, ticket};
-use crate::server::{Server, one, private};
+use crate::server::{Server, one, private, url_at};
 use holdline::store::{Enter, Standing};
-use holdline::{Mutex, Name, open};
+use holdline::{ErrorKind, Mutex, Name, open};
 use holdline_testkit::{Link, Way, soon, until};
 
 async fn store(server: &Server, scheme: &str) -> Raw {
@@ -80,6 +80,32 @@ async fn a_removed_holders_token_is_below_the_nexts() {
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
     assert_eq!(one::<i64>(&sql, ended, &[]).await, 1, "the next holds");
     assert!(next.leave(&other).await);
+}
+
+/// A removal by force whose reply is lost may have ended the session. A second attempt does not find
+/// it, and its token could be above that of the next holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_whose_reply_is_lost_is_in_doubt() {
+    const REMOVES: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' \
+        AND query LIKE '%pg_terminate_backend%' AND pid <> pg_backend_pid()";
+    let Some(server) = private("row_evict_lost", &["fsync=off"]) else { return };
+    let (holder, mine) = (store(&server, "row").await, ticket(1, 1));
+    holder.hold(&mine).await;
+    let (sql, blocker) = (server.sql().await, server.sql().await);
+    shadow(&server, "nextval", "regclass", "bigint", "PERFORM pg_advisory_lock_shared(7)").await;
+    blocker.batch_execute("SELECT pg_advisory_lock(7)").await.expect("works");
+    let link = Link::to(server.address()).expect("a port is free");
+    let url = url_at(&link.address().to_string()) + "&scheme=row&listen=off&timeout=20s";
+    let remover = Raw::open(&url).await;
+    remover.seen().await; // connects
+    sql.batch_execute(NOW).await.expect("works");
+    let removing =
+        tokio::spawn(async move { remover.store.evict(&remover.line, mine.id, "why").await });
+    until("it removes", async || one::<i64>(&sql, REMOVES, &[]).await == 1).await;
+    link.lose_next_reply();
+    blocker.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("works");
+    let removed = soon("the answer", removing).await.expect("no panic");
+    assert!(removed.as_ref().is_err_and(|it| it.kind() == ErrorKind::Unknown), "{removed:?}");
 }
 
 /// A holder that releases its row while somebody breaks it, and takes another row with the same

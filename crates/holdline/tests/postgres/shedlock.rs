@@ -1,11 +1,11 @@
 //! ShedLock's table. `tests/peers` tests it with the ShedLock library itself.
 
 use crate::raw::{Raw, ticket};
-use crate::server::{Server, one, private};
+use crate::server::{Server, one, private, url_at};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, soon, until};
 use std::time::Duration;
 
 fn url(server: &Server) -> String {
@@ -22,10 +22,12 @@ async fn the_table_is_not_made_silently_and_its_times_are_looked_at() {
     open(&url(&server)).await.expect("it is made");
     open(&plain).await.expect("it is there");
     let sql = server.sql().await;
-    let other = "ALTER TABLE shedlock ALTER lock_until TYPE timestamptz";
-    sql.batch_execute(other).await.expect("works");
-    let error = open(&plain).await.expect_err("other times");
-    assert!(error.to_string().contains("timestamp with time zone"), "{error}");
+    for other in ["timestamp(0) without time zone", "timestamp with time zone"] {
+        let alter = format!("ALTER TABLE shedlock ALTER lock_until TYPE {other}");
+        sql.batch_execute(&alter).await.expect("works");
+        let error = open(&plain).await.expect_err("other times");
+        assert!(error.to_string().contains(other), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,6 +93,22 @@ async fn requests_may_be_repeated() {
         let standing = raw.enter(ticket, Enter::Queue).await.expect("works");
         assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
     }
+}
+
+/// A failed try whose first request had no answer is in doubt: that request may be late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_in_doubt_is_an_error() {
+    let Some(server) = private("shedlock_doubt", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let other = Raw::open(&url(&server)).await;
+    let raw = Raw::open(&format!("{}&scheme=shedlock", url_at(&link.address().to_string()))).await;
+    other.hold(&ticket(1, 1)).await;
+    let mine = ticket(1, 1);
+    let standing = raw.enter(&mine, Enter::Try).await.expect("an answer");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    link.lose_next_reply();
+    let error = raw.enter(&mine, Enter::Try).await.expect_err("it is in doubt");
+    assert!(error.retryable(), "{error}");
 }
 
 /// Among several clients, there are never two holders.

@@ -58,19 +58,19 @@ pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
     Err(Fault::Silence)
 }
 
-/// Awaits a call. The `request` of a call that may take a place is in flight until it ends.
-pub(super) async fn recorded<T>(
-    request: Option<OwnRequest>,
-    call: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    let answer = call.await;
+/// Records the end of a request that was in flight: with an answer, unless it is in doubt.
+pub(super) fn settle<T>(request: Option<OwnRequest>, answer: &Result<T, Fault>) {
     if let Some(request) = request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt)) {
         request.answered();
     }
-    answer
 }
 
 impl Answer {
+    /// The first row; without values if there is none.
+    pub(super) fn first(self) -> Row {
+        self.rows.into_iter().next().unwrap_or_default()
+    }
+
     /// The number in the first column of the first row.
     pub(super) fn number<T: FromStr>(&self) -> Option<T> {
         self.rows.first()?.number(0)

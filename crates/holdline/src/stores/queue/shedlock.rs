@@ -227,6 +227,9 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         Ok(match taker {
             None if answer.changed == 0 => Standing::Lost,
             Some(_) if answer.number() != Some(1) => {
+                if answer.repeated {
+                    return Err(Fault::doubtful().explain(&self.0, &format!("lock \"{line}\"")));
+                }
                 let left = answer.rows.first().map_or(PAUSE, |row| left(row, 1));
                 let again = left.clamp(Duration::from_millis(2), PAUSE);
                 Standing::Waiting { seq: None, again }

@@ -20,7 +20,7 @@ use super::{opts, shedlock};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
-use crate::stores::queue::calls::{Answer, Row, recorded, repeat};
+use crate::stores::queue::calls::{Answer, Row, repeat, settle};
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
@@ -130,7 +130,12 @@ impl Connections {
         // Recorded before the work begins, because the caller may give up first.
         let request = taker.map(|id| self.in_flight.begin_own(id));
         let (caller, gives_up) = oneshot::channel();
-        let work = recorded(request, Arc::clone(self).make(statement.clone(), limit, gives_up));
+        let call = Arc::clone(self).make(statement.clone(), limit, gives_up);
+        let work = async move {
+            let answer = call.await;
+            settle(request, &answer);
+            answer
+        };
         // Other calls wait for the connection, so this one goes on even if its future is not
         // polled.
         let call = match Handle::try_current() {

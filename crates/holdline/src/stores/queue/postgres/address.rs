@@ -60,7 +60,7 @@ pub(super) enum Scheme {
 const SCHEMES: [(&str, Scheme); 4] = [
     ("table", Scheme::Table),
     ("row", Scheme::Row),
-    ("advisory", Scheme::Advisory(KeyScheme::Native)),
+    ("advisory", Scheme::Advisory(KeyScheme::NATIVE)),
     ("shedlock", Scheme::Shedlock),
 ];
 

@@ -14,11 +14,10 @@
 //! for a shorter time than a single call does. Departures are not batched with other calls, because
 //! their commits are not waited for.
 
-use super::encode;
 use super::session::{self, Lane, Session};
 use crate::clock;
 use crate::names::Name;
-use crate::stores::queue::calls::Answer;
+use crate::stores::queue::calls::{Answer, settle};
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::{Fault, answered};
@@ -27,7 +26,6 @@ use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio_postgres::SimpleQueryMessage;
 
 /// A statement with its parameters, and the conditions for batching it.
 #[derive(Clone, Debug)]
@@ -82,10 +80,7 @@ impl division::Queued for Queued {
     }
 
     fn answer(self, answer: Result<Answer, Fault>) {
-        if let Some(request) = self.request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt))
-        {
-            request.answered();
-        }
+        settle(self.request, &answer);
         let _ = self.reply.send(answer); // unless the caller has given up
     }
 }
@@ -138,12 +133,12 @@ impl Session {
     /// Makes a call, by itself or in a batch. It goes on if its caller gives up.
     pub(super) fn call(self: &Arc<Self>, call: Queued) -> Result<(), Fault> {
         let runtime = session::runtime().map_err(Fault::from)?;
-        let lane = call.call.lane;
-        if self.batcher(lane).queue(call) {
+        let lane = call.call.lane as usize;
+        if self.batchers[lane].queue(call) {
             let session = Arc::clone(self);
             runtime.spawn(async move {
                 loop {
-                    let batch = session.batcher(lane).next();
+                    let batch = session.batchers[lane].next();
                     if batch.is_empty() {
                         return;
                     }
@@ -154,12 +149,10 @@ impl Session {
         Ok(())
     }
 
-    async fn send(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Fault> {
+    async fn send(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
         self.sends();
-        let reply = answered(clock::now().after(self.timeout), self.client.simple_query(sql)).await;
-        if !reply.as_ref().is_err_and(Fault::silent) {
-            self.hears();
-        }
+        let reply = answered(clock::now().after(self.timeout), self.answers(sql)).await;
+        self.ends(!reply.as_ref().is_err_and(Fault::silent));
         reply
     }
 }
@@ -170,7 +163,7 @@ impl Carrier for Session {
     async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let statements = batch.iter().map(|one| &*one.call.sql);
         let sql = [SHORT_WAIT].into_iter().chain(statements).collect::<Vec<_>>().join("; ");
-        let mut answers = encode::answers(self.send(&sql).await?);
+        let mut answers = self.send(&sql).await?;
         if answers.len() != batch.len() + 1 {
             let (found, asked) = (answers.len(), batch.len() + 1);
             return Err(Fault::Broken(format!("{found} answers to {asked} statements")));
@@ -179,7 +172,7 @@ impl Carrier for Session {
     }
 
     async fn alone(&self, one: &Queued) -> Result<Answer, Fault> {
-        self.send(&one.call.sql).await.map(encode::answer)
+        Ok(self.send(&one.call.sql).await?.pop().unwrap_or_default())
     }
 }
 

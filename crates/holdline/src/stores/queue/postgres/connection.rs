@@ -22,13 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a connection may leave a message without a reply before it is closed: as long as a call
-/// may take, so that a busy server gets no connections instead of answers, and short enough that
-/// the last renewal of a lease of 4 s goes over another one. It is doubled, up to the longest, for
-/// a connection to a server that has not answered since it was made: such a server keeps every
-/// connection until it goes on.
+/// How long a connection may leave a message without a reply before it is replaced: as long as a
+/// call may take, so that a busy server gets no connections instead of answers, and short enough
+/// that the last renewal of a lease of 4 s goes over another one. It is doubled, up to the longest,
+/// for a connection that replaces one in its first minute: a server whose disk stands still, or
+/// whose standby is away, keeps every connection until it goes on, and meanwhile answers only calls
+/// that write nothing.
 const MAX_SILENCE: Duration = Duration::from_millis(1500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const MINUTE: Duration = Duration::from_secs(60);
 /// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -44,7 +46,7 @@ pub(super) struct Connection {
 #[derive(Default)]
 struct Slot {
     session: Option<Arc<Session>>,
-    /// How long the connection may be silent.
+    /// How long the connection may be silent in its first minute.
     patience: Duration,
     /// The number of consecutive failures to connect.
     failures: u32,
@@ -138,10 +140,10 @@ async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fa
 }
 
 async fn open(address: &Address) -> Result<Session, Fault> {
-    let session = Session::open(address, Arc::new(|_: &str| {})).await?;
+    let session = Session::open(address, None).await?;
     match address.scheme {
-        Scheme::Table => schema::check(&session.client, address).await?,
-        Scheme::Shedlock => shedlock::check(&session.client, address).await?,
+        Scheme::Table => schema::check(&session, address).await?,
+        Scheme::Shedlock => shedlock::check(&session, address).await?,
         Scheme::Advisory(_) | Scheme::Row => {} // it only looks
     }
     Ok(session)
@@ -150,11 +152,10 @@ async fn open(address: &Address) -> Result<Session, Fault> {
 impl Slot {
     fn usable(&mut self) -> Option<Arc<Session>> {
         let session = self.session.as_ref()?;
-        if session.has_heard() {
-            self.patience = MAX_SILENCE;
-        }
-        if session.silence() > self.patience.max(MAX_SILENCE) {
-            self.patience = (self.patience * 2).clamp(MAX_SILENCE, LONGEST_SILENCE);
+        let new = session.since.until(clock::now()) < MINUTE;
+        let patience = if new { self.patience.max(MAX_SILENCE) } else { MAX_SILENCE };
+        if session.silence() > patience {
+            self.patience = if new { LONGEST_SILENCE.min(patience * 2) } else { MAX_SILENCE };
             self.session = None;
         } else if session.is_over() {
             self.session = None;

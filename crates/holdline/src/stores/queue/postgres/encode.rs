@@ -43,16 +43,6 @@ pub(super) fn text(value: &str) -> Result<String> {
     Ok(format!("E'{}'", value.replace('\\', r"\\").replace('\'', "''")))
 }
 
-/// The answer in these messages, with the rows of all statements.
-pub(super) fn answer(messages: Vec<SimpleQueryMessage>) -> Answer {
-    let mut answer = Answer::default();
-    for mut one in answers(messages) {
-        answer.rows.append(&mut one.rows);
-        answer.changed = one.changed;
-    }
-    answer
-}
-
 /// The answers in these messages, one for each statement.
 pub(super) fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Answer> {
     let (mut answers, mut answer) = (Vec::new(), Answer::default());

@@ -23,8 +23,14 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
+/// The errors when the tables or functions do not exist, or this role may not see them.
+pub(super) const ABSENT: [&str; 3] = ["3F000", "42P01", "42883"];
+
 /// The error when another transaction has locked the row.
 pub(super) const LOCKED: [&str; 1] = ["55P03"];
+
+/// The error when the server's table of locks is full.
+pub(super) const FULL: [&str; 1] = ["53200"];
 
 /// The client's message when the server asks for a password and there is none.
 const NO_PASSWORD: &str = "password missing";
@@ -32,8 +38,7 @@ const NO_PASSWORD: &str = "password missing";
 /// The meaning of a server error, by its code.
 fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
     match &*error.code {
-        // The tables or functions do not exist, or this role may not use them.
-        "3F000" | "42P01" | "42883" => (
+        code if ABSENT.contains(&code) => (
             ErrorKind::Denied,
             "has no tables and functions for locks; install them with \"holdline schema postgres \
              --install URL\" (or have what it prints run by an administrator), or open it with \

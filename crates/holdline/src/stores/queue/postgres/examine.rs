@@ -2,17 +2,12 @@
 
 use super::address::{Address, Listen, Scheme};
 use super::session::Session;
-use crate::clock::{self, within};
+use super::warnings;
+use crate::clock;
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::stores::queue::sql::{Fault, clock_of, connections};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio_postgres::types::FromSql;
-use tokio_postgres::{Client, Row};
-
-/// A transaction that has been open for longer than this keeps dead rows from being removed.
-const LONG: f64 = 300.0;
+use crate::stores::queue::calls::{Answer, Row};
+use crate::stores::queue::sql::{Fault, answered, clock_of, connections};
 
 /// Examines the hosts of a URL; `rest` is what follows the colon.
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
@@ -22,10 +17,9 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
         let name = format!("{host}:{port}");
         findings.about(&name);
         let alone = Address { hosts: vec![(host.clone(), *port)], ..address.clone() };
-        match Session::open(&alone, Arc::new(|_: &str| {})).await {
+        match Session::open(&alone, None).await {
             Ok(session) => {
-                let server = Server { client: &session.client, limit: address.timeout };
-                primaries += usize::from(server.examine(&address, *port, findings).await);
+                primaries += usize::from(server(&session, &address, *port, findings).await);
             }
             Err(fault) => {
                 let error = fault.explain(&alone, "the server");
@@ -47,120 +41,99 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-struct Server<'a> {
-    client: &'a Client,
-    limit: Duration,
-}
-
-/// The query for every server. Settings that a version does not have are NULL.
+/// The query for every server, with the numbers of connections, of replication slots without a
+/// reader and of standbys. Settings that a version does not have are NULL.
 const SETTINGS: &str = "SELECT current_setting('server_version'), \
-    current_setting('server_version_num')::int, \
+    current_setting('server_version_num'), \
     pg_is_in_recovery(), \
     current_setting('fsync'), current_setting('full_page_writes'), \
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), \
     current_setting('idle_in_transaction_session_timeout'), \
-    current_setting('max_connections')::int, \
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int, \
-    inet_server_port()";
-/// The age of the oldest transaction that this role may see, and the numbers of replication slots
-/// without a reader and of standbys.
-const OLD: &str = "SELECT \
-    (SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity \
-      WHERE pid <> pg_backend_pid())::float8, \
-    (SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int, \
-    (SELECT count(*) FROM pg_stat_replication)::int";
+    current_setting('max_connections'), \
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+    inet_server_port(), \
+    (SELECT count(*) FROM pg_replication_slots WHERE NOT active), \
+    (SELECT count(*) FROM pg_stat_replication)";
 const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
-impl Server<'_> {
-    async fn ask(&self, sql: &str) -> Result<Row, Fault> {
-        let asked = within(clock::now().after(self.limit), self.client.query_typed_one(sql, &[]));
-        Ok(asked.await.ok_or(Fault::Silence)??)
-    }
+async fn ask(session: &Session, sql: &str) -> Result<Row, Fault> {
+    let asked = answered(clock::now().after(session.timeout), session.ask(sql)).await;
+    asked.map(Answer::first)
+}
 
-    /// Returns whether the server takes writes.
-    async fn examine(&self, address: &Address, port: u16, findings: &mut Findings) -> bool {
-        let row = match self.ask(SETTINGS).await {
-            Ok(row) => row,
-            Err(fault) => {
-                findings.error("settings", &fault.explain(address, "its settings"));
-                return false;
-            }
-        };
-        let number: i32 = get(&row, 1).unwrap_or(0);
-        let version = format!("PostgreSQL {}", get::<String>(&row, 0).unwrap_or_default());
-        if number < 130_000 {
-            findings.problem("version", version, "PostgreSQL 13 or later is needed");
-        } else {
-            findings.ok("version", version);
-        }
-        let is_standby = get(&row, 2).unwrap_or(false);
-        if is_standby {
-            let advice = "nothing, if the URL names its primary too";
-            findings.advice("role", "a standby, which takes no locks", advice);
+/// Examines one server. Returns whether it takes writes.
+async fn server(session: &Session, address: &Address, port: u16, findings: &mut Findings) -> bool {
+    let row = match ask(session, SETTINGS).await {
+        Ok(row) => row,
+        Err(fault) => {
+            findings.error("settings", &fault.explain(address, "its settings"));
             return false;
         }
-        findings.ok("role", "primary");
-        durability(&row, findings);
-        let number = |at| get::<i32>(&row, at).unwrap_or(0).unsigned_abs().into();
-        let advice = "raise max_connections, or put a pooler before it";
-        connections(number(9), number(8), advice, findings);
-        pooler(&row, address, port, findings);
-        self.old(&row, address, findings).await;
-        let asked = async { get(&self.ask(CLOCK).await.ok()?, 0) };
-        clock_of(address, asked, findings).await;
-        true
+    };
+    let version = format!("PostgreSQL {}", row.text(0).unwrap_or_default());
+    if row.number(1).unwrap_or(0) < 130_000 {
+        findings.problem("version", version, "PostgreSQL 13 or later is needed");
+    } else {
+        findings.ok("version", version);
     }
+    if row.truth(2) == Some(true) {
+        let advice = "nothing, if the URL names its primary too";
+        findings.advice("role", "a standby, which takes no locks", advice);
+        return false;
+    }
+    findings.ok("role", "primary");
+    durability(&row, findings);
+    let number = |at| row.number(at).unwrap_or(0);
+    let advice = "raise max_connections, or put a pooler before it";
+    connections(number(9), number(8), advice, findings);
+    pooler(&row, address, port, findings);
+    old(session, &row, findings).await;
+    replicas(&row, address, findings);
+    let asked = async { ask(session, CLOCK).await.ok()?.number(0) };
+    clock_of(address, asked, findings).await;
+    true
+}
 
-    /// Checks what makes a busy lock slower by the second, and what a failover costs.
-    async fn old(&self, row: &Row, address: &Address, findings: &mut Findings) {
-        let Ok(old) = self.ask(OLD).await else { return };
-        let text = |at: usize| get::<String>(row, at).unwrap_or_default();
-        if let Some(age) = get::<f64>(&old, 0).filter(|age| *age > LONG) {
-            let advice = "end it (pg_stat_activity, xact_start); set \
-                          idle_in_transaction_session_timeout";
-            let found = format!("a transaction has been open for {age:.0} s");
-            findings.warning("old transactions", found, advice);
-        } else if text(7) == "0" {
-            findings.advice(
-                "old transactions",
-                "idle_in_transaction_session_timeout is 0",
-                "set it (5min, say): a transaction that is left open makes busy locks slower",
-            );
-        } else {
-            findings.ok("old transactions", "none is older than 5 minutes, as far as we may see");
-        }
-        if let Some(slots @ 1..) = get::<i32>(&old, 1) {
-            let advice = "drop those that nobody will read (pg_replication_slots)";
-            findings.warning(
-                "slots",
-                format!("{slots} replication slots that nobody reads"),
-                advice,
-            );
-        }
-        let replicas = get::<i32>(&old, 2).unwrap_or(0);
-        let synchronous = text(6);
-        let has_leases = matches!(address.scheme, Scheme::Table | Scheme::Shedlock);
-        if replicas > 0 && synchronous.is_empty() && has_leases {
-            findings.warning(
-                "replicas",
-                format!("{replicas}, none of them synchronous: a fail-over can forget locks"),
-                "set synchronous_standby_names; or let what the lock guards check the token",
-            );
-        } else if !synchronous.is_empty() {
-            findings.ok("replicas", format!("synchronous_standby_names {synchronous}"));
-        }
+/// Checks what makes a busy lock slower by the second.
+async fn old(session: &Session, row: &Row, findings: &mut Findings) {
+    let old = warnings::old(session).await;
+    let (none, unlimited) = (old.is_empty(), row.text(7) == Some("0"));
+    for found in old {
+        findings.warning("old transactions", found, warnings::ADVICE);
+    }
+    if none && unlimited {
+        findings.advice(
+            "old transactions",
+            "idle_in_transaction_session_timeout is 0",
+            "set it (5min, say): a transaction that is left open makes busy locks slower",
+        );
+    } else if none {
+        findings.ok("old transactions", "none is older than a minute, as far as we may see");
+    }
+    if let Some(slots @ 1..) = row.number::<u64>(11) {
+        let advice = "drop those that nobody will read (pg_replication_slots)";
+        findings.warning("slots", format!("{slots} replication slots that nobody reads"), advice);
     }
 }
 
-/// A value of a column; `None` if it is NULL or of another type.
-fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Option<T> {
-    row.try_get::<_, Option<T>>(at).ok().flatten()
+/// Checks what a failover costs.
+fn replicas(row: &Row, address: &Address, findings: &mut Findings) {
+    let (standbys, synchronous) = (row.number(12).unwrap_or(0), row.text(6).unwrap_or_default());
+    let has_leases = matches!(address.scheme, Scheme::Table | Scheme::Shedlock);
+    if standbys > 0 && synchronous.is_empty() && has_leases {
+        findings.warning(
+            "replicas",
+            format!("{standbys}, none of them synchronous: a fail-over can forget locks"),
+            "set synchronous_standby_names; or let what the lock guards check the token",
+        );
+    } else if !synchronous.is_empty() {
+        findings.ok("replicas", format!("synchronous_standby_names {synchronous}"));
+    }
 }
 
 /// Checks what a crash costs.
 fn durability(row: &Row, findings: &mut Findings) {
-    let is_off = |at: usize| get::<String>(row, at).is_some_and(|value| value == "off");
-    if is_off(3) || is_off(4) {
+    if [3, 4].iter().any(|at| row.text(*at) == Some("off")) {
         findings.problem(
             "durability",
             "fsync or full_page_writes is off: a crash of the machine can forget locks, or damage \
@@ -168,7 +141,7 @@ fn durability(row: &Row, findings: &mut Findings) {
             "set both to on",
         );
     } else {
-        let commit = get::<String>(row, 5).unwrap_or_default();
+        let commit = row.text(5).unwrap_or_default();
         let note = if commit == "off" { "; locks set it to on by themselves" } else { "" };
         findings.ok("durability", format!("fsync on, synchronous_commit {commit}{note}"));
     }
@@ -177,7 +150,7 @@ fn durability(row: &Row, findings: &mut Findings) {
 /// Checks whether the server listens on another port than the URL names: then it is most likely
 /// behind a pooler, through which no notices come.
 fn pooler(row: &Row, address: &Address, port: u16, findings: &mut Findings) {
-    let Some(own) = get::<i32>(row, 10).filter(|own| *own != i32::from(port)) else { return };
+    let Some(own) = row.number(10).filter(|own: &u16| *own != port) else { return };
     let found = format!("the server listens on port {own}, and the URL names {port}");
     if matches!(address.listen, Listen::Here) {
         let advice = "if a pooler is between, give the notices a way around it: listen=URL, or \

@@ -22,72 +22,52 @@ impl fmt::Display for Key {
     }
 }
 
-/// The mapping from names to keys.
+/// A mapping from names to keys: its index in [`SCHEMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyScheme {
-    /// This library's own.
-    Native,
-    /// The name is the number.
-    Number,
-    /// The name is two numbers separated by a comma.
-    Pair,
-    /// Rails migrations; the name is the database's.
-    Rails,
-    /// The Ruby gem `with_advisory_lock`.
-    WithAdvisoryLock,
-    /// golang-migrate; the name is `schema/table/database`.
-    GolangMigrate,
-    /// sqlx's `PgAdvisoryLock::new`.
-    Sqlx,
-    /// sqlx migrations; the name is the database's.
-    SqlxMigrate,
-    /// Symfony's Lock component.
-    Symfony,
-    /// madelson's DistributedLock for .NET, hashing allowed.
-    Madelson,
-}
+pub(super) struct KeyScheme(usize);
+
+/// The key of a name, if there is one for it.
+type KeyOf = fn(&str) -> Option<Key>;
+
+/// The mappings, by their names in a URL.
+const SCHEMES: [(&str, KeyOf); 10] = [
+    // This library's own.
+    ("native", |name| Some(Key::Number(i64::from_be_bytes(first(&native(name)))))),
+    // The name is the number, or two numbers separated by a comma.
+    ("number", |name| Some(Key::Number(name.parse().ok()?))),
+    ("pair", |name| {
+        let (high, low) = name.split_once(',')?;
+        Some(Key::Pair(high.trim().parse().ok()?, low.trim().parse().ok()?))
+    }),
+    // Rails migrations; the name is the database's.
+    ("rails", |name| Some(Key::Number(2_053_462_845 * crc32(name)))),
+    // The Ruby gem.
+    ("with_advisory_lock", |name| Some(Key::Pair((crc32(name) & 0x7fff_ffff) as i32, 0))),
+    // The name is `schema/table/database`.
+    ("golang-migrate", |name| {
+        let crc = crc32(&name.replace('/', "\0"));
+        Some(Key::Number((crc * 1_486_364_155) & 0xffff_ffff))
+    }),
+    // `PgAdvisoryLock::new`, and sqlx' migrations; the name of these is the database's.
+    ("sqlx", |name| Some(Key::Number(sqlx(name)))),
+    ("sqlx-migrate", |name| Some(Key::Number(0x3d32_ad9e * crc32(name)))),
+    // Symfony's Lock component.
+    ("symfony", |name| Some(Key::Number(crc32(name)))),
+    // DistributedLock for .NET, hashing allowed.
+    ("madelson", |name| Some(madelson(name))),
+];
 
 impl KeyScheme {
+    pub(super) const NATIVE: KeyScheme = KeyScheme(0);
+
     /// The scheme of this name in a URL.
     pub(super) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "native" => KeyScheme::Native,
-            "number" => KeyScheme::Number,
-            "pair" => KeyScheme::Pair,
-            "rails" => KeyScheme::Rails,
-            "with_advisory_lock" => KeyScheme::WithAdvisoryLock,
-            "golang-migrate" => KeyScheme::GolangMigrate,
-            "sqlx" => KeyScheme::Sqlx,
-            "sqlx-migrate" => KeyScheme::SqlxMigrate,
-            "symfony" => KeyScheme::Symfony,
-            "madelson" => KeyScheme::Madelson,
-            _ => return None,
-        })
+        SCHEMES.iter().position(|(known, _)| *known == name).map(KeyScheme)
     }
 
-    /// The key of a name; `None` if the scheme has none for it.
+    /// The key of a name, if the scheme has one for it.
     pub(super) fn key(self, name: &str) -> Option<Key> {
-        let crc = || i64::from(crc32(name.as_bytes()));
-        Some(match self {
-            KeyScheme::Native => Key::Number(i64::from_be_bytes(first(&native(name)))),
-            KeyScheme::Number => Key::Number(name.parse().ok()?),
-            KeyScheme::Pair => {
-                let (high, low) = name.split_once(',')?;
-                Key::Pair(high.trim().parse().ok()?, low.trim().parse().ok()?)
-            }
-            KeyScheme::Rails => Key::Number(2_053_462_845 * crc()),
-            KeyScheme::WithAdvisoryLock => {
-                Key::Pair((crc32(name.as_bytes()) & 0x7fff_ffff).cast_signed(), 0)
-            }
-            KeyScheme::GolangMigrate => {
-                let sum = crc32(name.replace('/', "\0").as_bytes());
-                Key::Number(i64::from(sum.wrapping_mul(1_486_364_155)))
-            }
-            KeyScheme::Sqlx => Key::Number(sqlx(name)),
-            KeyScheme::SqlxMigrate => Key::Number(0x3d32_ad9e * crc()),
-            KeyScheme::Symfony => Key::Number(crc()),
-            KeyScheme::Madelson => madelson(name),
-        })
+        (SCHEMES[self.0].1)(name)
     }
 }
 
@@ -143,53 +123,56 @@ fn madelson(name: &str) -> Key {
     Key::Number(i64::from_le_bytes(first(&digest)))
 }
 
-/// The checksum of zip and Ethernet.
-fn crc32(bytes: &[u8]) -> u32 {
-    let add = |sum: u32, byte: &u8| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)))
+/// The checksum of zip and Ethernet, of 32 bits.
+fn crc32(name: &str) -> i64 {
+    let add = |sum: u32, byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)))
     };
-    !bytes.iter().fold(!0, add)
+    i64::from(!name.bytes().fold(!0, add))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::KeyScheme::*;
     use super::*;
+
+    fn key_of(scheme: &str, name: &str) -> Option<Key> {
+        KeyScheme::named(scheme).expect("it is known").key(name)
+    }
 
     /// Most were computed by the libraries themselves, or are in their documentation and tests.
     #[test]
     fn keys_are_those_of_the_other_libraries() {
         let long = "漢".repeat(18);
-        let vectors: [(KeyScheme, &str, Key); 17] = [
-            (Number, "-7", Key::Number(-7)),
-            (Pair, "1, -2", Key::Pair(1, -2)),
-            (Rails, "myapp_production", Key::Number(8_572_362_244_439_197_575)),
-            (Rails, "postgres", Key::Number(737_815_420_147_457_505)),
-            (WithAdvisoryLock, "my_lock", Key::Pair(1_202_238_042, 0)),
-            (GolangMigrate, "database_name", Key::Number(1_764_327_054)),
-            (Sqlx, "my first Postgres advisory lock!", Key::Number(-5_560_419_505_042_474_287)),
-            (SqlxMigrate, "postgres", Key::Number(368_907_709_894_077_238)),
-            (Symfony, "my_lock", Key::Number(1_202_238_042)),
-            (Madelson, "MyLock", Key::Pair(-1_679_399_172, 2_061_500_415)),
-            (Madelson, "", Key::Pair(2_147_483_647, -1)),
-            (Madelson, "a", Key::Pair(-1_023_410_177, -1)),
-            (Madelson, "0000000000000001", Key::Number(1)),
-            (Madelson, "00000001,ffffffff", Key::Pair(1, -1)),
-            (Madelson, "some very long name", Key::Number(1_765_484_347_666_752_899)),
-            (Madelson, &long, Key::Number(-5_707_277_204_051_710_361)),
+        let vectors: [(&str, &str, Key); 17] = [
+            ("number", "-7", Key::Number(-7)),
+            ("pair", "1, -2", Key::Pair(1, -2)),
+            ("rails", "myapp_production", Key::Number(8_572_362_244_439_197_575)),
+            ("rails", "postgres", Key::Number(737_815_420_147_457_505)),
+            ("with_advisory_lock", "my_lock", Key::Pair(1_202_238_042, 0)),
+            ("golang-migrate", "database_name", Key::Number(1_764_327_054)),
+            ("sqlx", "my first Postgres advisory lock!", Key::Number(-5_560_419_505_042_474_287)),
+            ("sqlx-migrate", "postgres", Key::Number(368_907_709_894_077_238)),
+            ("symfony", "my_lock", Key::Number(1_202_238_042)),
+            ("madelson", "MyLock", Key::Pair(-1_679_399_172, 2_061_500_415)),
+            ("madelson", "", Key::Pair(2_147_483_647, -1)),
+            ("madelson", "a", Key::Pair(-1_023_410_177, -1)),
+            ("madelson", "0000000000000001", Key::Number(1)),
+            ("madelson", "00000001,ffffffff", Key::Pair(1, -1)),
+            ("madelson", "some very long name", Key::Number(1_765_484_347_666_752_899)),
+            ("madelson", &long, Key::Number(-5_707_277_204_051_710_361)),
             // This library's own: SHA-256 of a text that begins with "holdline lock 1".
-            (Native, "x", Key::Number(i64::from_be_bytes(first(&native("x"))))),
+            ("native", "x", Key::Number(i64::from_be_bytes(first(&native("x"))))),
         ];
         for (scheme, name, key) in vectors {
-            assert_eq!(scheme.key(name), Some(key), "{scheme:?} of {name:?}");
+            assert_eq!(key_of(scheme, name), Some(key), "{scheme} of {name:?}");
         }
     }
 
     #[test]
     fn what_is_no_number_has_no_key() {
-        for (scheme, name) in [(Number, "x"), (Number, "9223372036854775808"), (Pair, "1")] {
-            assert_eq!(scheme.key(name), None, "{name:?}");
+        for (scheme, name) in [("number", "x"), ("number", "9223372036854775808"), ("pair", "1")] {
+            assert_eq!(key_of(scheme, name), None, "{name:?}");
         }
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32("123456789"), 0xcbf4_3926);
     }
 }

@@ -7,7 +7,7 @@
 //! anyway, after a bounded time.
 
 use super::address::Address;
-use super::session::{self, AbortOnDrop, Session};
+use super::session::{self, AbortOnDrop, OnNotice, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::queue::calls::id_of;
@@ -16,6 +16,7 @@ use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) struct Listener {
@@ -29,18 +30,8 @@ struct Shared {
     /// What follows the LISTEN statement, if listening is to end when nobody waits.
     more: Option<String>,
     waiters: Waiters,
-    state: Mutex<State>,
+    listening: AtomicBool,
 }
-
-#[derive(Default)]
-struct State {
-    listening: bool,
-    /// Tickets that began to wait while it was not listening, to be woken when it is.
-    unheard: Vec<TicketId>,
-}
-
-/// The maximum number of tickets to be woken; others ask again after a bounded time.
-const UNHEARD: usize = 4096;
 
 /// The interval of heartbeats.
 const PING: Duration = Duration::from_secs(5);
@@ -49,9 +40,9 @@ impl Listener {
     /// A listener on a channel of this name, at this address of the database. With `more`, which is
     /// sent after LISTEN, it listens only while there are waiters.
     pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
-        let shared =
-            Shared { address, channel, more, waiters: Waiters::default(), state: Mutex::default() };
-        Listener { shared: Arc::new(shared), task: Mutex::default() }
+        let (waiters, listening) = (Waiters::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { address, channel, more, waiters, listening });
+        Listener { shared, task: Mutex::default() }
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -83,7 +74,7 @@ impl Listener {
 
     /// Whether notices arrive.
     pub(super) fn hears(&self) -> bool {
-        self.shared.state.lock().listening
+        self.shared.listening.load(Ordering::SeqCst)
     }
 
     /// Wakes a waiter of this process without a notice.
@@ -93,11 +84,9 @@ impl Listener {
 
     /// Wakes a ticket that began to wait while no notices arrived, as soon as they do.
     pub(super) fn catch_up(&self, id: TicketId) {
-        let mut state = self.shared.state.lock();
-        if state.listening {
+        self.shared.waiters.expect(id); // before the check, so that it is woken here or there
+        if self.hears() {
             self.shared.waiters.wake(id);
-        } else if state.unheard.len() < UNHEARD {
-            state.unheard.push(id);
         }
     }
 }
@@ -108,12 +97,14 @@ async fn listen(shared: Arc<Shared>) {
         let fault = match subscribe(&shared).await {
             Ok(session) => {
                 failures = 0;
-                shared.begin();
+                // Until now notices may have been lost.
+                shared.listening.store(true, Ordering::SeqCst);
+                shared.waiters.wake_all();
                 stay(&shared, &session).await
             }
             Err(fault) => Some(fault),
         };
-        shared.state.lock().listening = false;
+        shared.listening.store(false, Ordering::SeqCst);
         let Some(fault) = fault else { return };
         let error = fault.explain(&shared.address, "notices");
         tracing::debug!(%error, "notices are interrupted");
@@ -125,11 +116,9 @@ async fn listen(shared: Arc<Shared>) {
 }
 
 async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
-    let on_notice = {
-        let shared = Arc::clone(shared);
-        Arc::new(move |payload: &str| shared.notice(payload))
-    };
-    let session = Session::open(&shared.address, on_notice).await?;
+    let hears = Arc::clone(shared);
+    let on_notice: OnNotice = Box::new(move |payload: &str| hears.notice(payload));
+    let session = Session::open(&shared.address, Some(on_notice)).await?;
     let more = shared.more.as_deref().unwrap_or_default();
     shared.run(&session, &format!("LISTEN \"{}\"{more}", shared.channel)).await?;
     Ok(session)
@@ -153,18 +142,8 @@ async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
 }
 
 impl Shared {
-    /// Wakes all waiters: until now their notices may have been lost.
-    fn begin(&self) {
-        let mut state = self.state.lock();
-        state.listening = true;
-        for id in std::mem::take(&mut state.unheard) {
-            self.waiters.wake(id);
-        }
-        self.waiters.wake_all();
-    }
-
     async fn run(&self, session: &Session, sql: &str) -> Result<(), Fault> {
-        answered(clock::now().after(self.address.timeout), session.client.batch_execute(sql)).await
+        answered(clock::now().after(self.address.timeout), session.ask(sql)).await.map(drop)
     }
 
     /// Handles a notice: `w`, a ticket and the place at which it was admitted; or `a` and an

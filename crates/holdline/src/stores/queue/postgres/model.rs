@@ -8,7 +8,6 @@ use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketI
 use crate::stores::queue::calls::{Row, id_of, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
 use crate::stores::queue::sql::{micros, number_of};
-use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// A server whose functions use a clock that the test sets, and keep notices in a table.
@@ -27,7 +26,7 @@ impl Server {
         let address = Address::read(url.split_once(':').expect("a scheme").1).expect("a good URL");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the system gives a runtime");
-        let session = runtime.block_on(Session::open(&address, Arc::new(|_: &str| {})));
+        let session = runtime.block_on(Session::open(&address, None));
         let session = session.expect("it runs");
         let schema = format!("holdline_{test}");
         let text = text(&schema)
@@ -42,19 +41,18 @@ impl Server {
         let clear = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE;", server.schema);
         let woken = statement(&server.schema, "CREATE TABLE \"holdline\".woken (c text, p text);");
         let all = format!("{clear} {text}; {woken}");
-        let installed = server.runtime.block_on(server.session.client.batch_execute(&all));
+        let installed = server.runtime.block_on(server.session.ask(&all));
         installed.expect("the schema is installed");
         Some(server)
     }
 
     fn ask(&self, now: u64, sql: &str) -> Vec<Row> {
-        let client = &self.session.client;
         let sql = statement(&self.schema, sql);
         self.runtime.block_on(async {
-            let set = client.batch_execute(&format!("SET a.clock = '{now}'")).await;
+            let set = self.session.ask(&format!("SET a.clock = '{now}'")).await;
             set.expect("it can be set");
-            let said = client.simple_query(&sql).await;
-            encode::answer(said.unwrap_or_else(|error| panic!("{sql}: {error:?}"))).rows
+            let said = self.session.ask(&sql).await;
+            said.unwrap_or_else(|fault| panic!("{sql}: {fault:?}")).rows
         })
     }
 

@@ -71,9 +71,9 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
     if free(&conns, each).is_some() {
         return Ok(());
     }
-    let session = Session::open(&address, Arc::new(|_: &str| {})).await?;
+    let session = Session::open(&address, None).await?;
     let limit = clock::now().after(address.timeout);
-    let version = answered(limit, prepare(&session.client, &address)).await?;
+    let version = answered(limit, prepare(&session, &address)).await?;
     conns.lock().push(Arc::new(Conn { session, version, longest: AtomicU64::new(0) }));
     Ok(())
 }

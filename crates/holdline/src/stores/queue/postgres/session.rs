@@ -6,25 +6,30 @@
 
 use super::address::Address;
 use super::batch::Batcher;
-use super::tls::{self, OnNotice};
+use super::encode;
+use super::tls::{self, Messages};
 use crate::clock;
 use crate::error::Result as Opened;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
+use futures_util::StreamExt;
 use holdline_kernel::Time;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client};
 
 /// The runtime of the connections of all PostgreSQL stores in this process.
 pub(super) fn runtime() -> Opened<&'static Background> {
     static BACKGROUND: Background = Background::new("postgres");
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
+
+/// Called with the payload of every notice.
+pub(super) type OnNotice = Box<dyn Fn(&str) + Send>;
 
 /// A lane of a connection, with a batcher of its own: renewals are not queued behind other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,87 +42,77 @@ pub(super) enum Lane {
 
 /// An open connection.
 pub(super) struct Session {
-    pub(super) client: Client,
-    foreground: Batcher,
-    background: Batcher,
+    client: Client,
+    /// For each [`Lane`].
+    pub(super) batchers: [Batcher; 2],
     /// The time limit of a message.
     pub(super) timeout: Duration,
-    /// When a message was sent after the last reply.
-    silent: Mutex<Option<Time>>,
-    /// Whether any message was answered.
-    heard: AtomicBool,
+    /// When the connection was made.
+    pub(super) since: Time,
+    silence: Mutex<Silence>,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortOnDrop,
 }
 
 impl Session {
-    /// Connects within the time limit of the address. `on_notice` is called on the store's thread.
+    /// Connects within the time limit of the address. `on_notice` is called with every notice, on
+    /// the store's thread.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes what was opened.
-    pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
+    pub(super) async fn open(
+        address: &Address,
+        on_notice: Option<OnNotice>,
+    ) -> Result<Session, Fault> {
         let runtime = runtime().map_err(Fault::from)?;
-        let timeout = address.timeout;
+        let (timeout, address) = (address.timeout, address.clone());
         let limit = clock::now().after(timeout);
-        let (address, (end, ended)) = (address.clone(), watch::channel(None));
-        let (send_client, client) = tokio::sync::oneshot::channel();
-        let task = runtime.spawn(async move {
-            let connecting = tls::connect(&address, on_notice);
-            let driver = match answered(limit, connecting).await {
-                Ok((client, driver)) => {
-                    let _ = send_client.send(Ok(client));
-                    driver
-                }
-                Err(fault) => {
-                    let _ = send_client.send(Err(fault));
-                    return;
-                }
-            };
-            end.send_replace(Some(driver.await));
+        let connecting =
+            runtime.spawn(async move { answered(limit, tls::connect(&address)).await });
+        let _end = AbortOnDrop(connecting.abort_handle());
+        let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));
+        let (client, messages) = connecting.await.unwrap_or_else(gone)?;
+        let (end, ended) = watch::channel(None);
+        let driving = runtime.spawn(async move {
+            end.send_replace(Some(drive(messages, on_notice).await));
         });
-        let task = AbortOnDrop(task.abort_handle());
-        let gone = || Fault::Broken("its thread has ended".to_owned());
-        let client = client.await.unwrap_or_else(|_| Err(gone()))?;
+        let task = AbortOnDrop(driving.abort_handle());
         Ok(Session {
             client,
-            foreground: Batcher::default(),
-            background: Batcher::default(),
+            batchers: Default::default(),
             timeout,
-            silent: Mutex::default(),
-            heard: AtomicBool::new(false),
+            since: clock::now(),
+            silence: Mutex::default(),
             ended,
             task,
         })
     }
 
-    pub(super) fn batcher(&self, lane: Lane) -> &Batcher {
-        match lane {
-            Lane::Foreground => &self.foreground,
-            Lane::Background => &self.background,
-        }
+    /// Sends statements as one message, and returns the answers to them.
+    pub(super) async fn answers(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
+        Ok(encode::answers(self.client.simple_query(sql).await?))
+    }
+
+    /// Sends one or several statements as one message, and returns the answer to the first.
+    pub(super) async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
+        Ok(self.answers(sql).await?.into_iter().next().unwrap_or_default())
     }
 
     /// Records that a message is sent.
     pub(super) fn sends(&self) {
-        self.silent.lock().get_or_insert_with(clock::now);
+        self.silence.lock().begin(clock::now());
     }
 
-    /// Records a reply.
-    pub(super) fn hears(&self) {
-        *self.silent.lock() = None;
-        self.heard.store(true, Ordering::Relaxed);
+    /// Records that a message was answered, or that its time is over.
+    pub(super) fn ends(&self, answered: bool) {
+        self.silence.lock().end(clock::now(), answered);
     }
 
-    /// How long the server has been silent since a message was sent.
+    /// How long the server has been silent although a message awaits a reply.
     pub(super) fn silence(&self) -> Duration {
-        self.silent.lock().map_or(Duration::ZERO, |since| since.until(clock::now()))
-    }
-
-    /// Whether any message was answered.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
+        self.silence.lock().since.map_or(Duration::ZERO, |since| since.until(clock::now()))
     }
 
     /// Waits until the connection has ended, and returns the fault. A close by the server is
@@ -141,11 +136,65 @@ impl Session {
     }
 }
 
+/// Drives a connection until it ends. Returns the fault.
+async fn drive(mut messages: Messages, on_notice: Option<OnNotice>) -> Fault {
+    loop {
+        match (messages.next().await, &on_notice) {
+            (Some(Ok(AsyncMessage::Notification(notice))), Some(tell)) => tell(notice.payload()),
+            (Some(Ok(_)), _) => {}
+            (Some(Err(error)), _) => return Fault::from(error),
+            (None, _) => return Fault::Broken("it was closed".to_owned()),
+        }
+    }
+}
+
+/// The silence of a server: since when a message has been without a reply, counted from the last
+/// reply to another one.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The number of messages that wait for a reply.
+    waiting: usize,
+    since: Option<Time>,
+}
+
+impl Silence {
+    fn begin(&mut self, now: Time) {
+        self.waiting += 1;
+        self.since.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Time, answered: bool) {
+        self.waiting -= 1;
+        if answered {
+            self.since = (self.waiting > 0).then_some(now);
+        }
+    }
+}
+
 /// A task that is aborted when this is dropped.
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_the_silence_about_its_own_message_only() {
+        let mut silence = Silence::default();
+        silence.begin(Time(1));
+        silence.begin(Time(2));
+        silence.end(Time(3), true);
+        assert_eq!(silence.since, Some(Time(3)));
+        silence.end(Time(4), false);
+        silence.begin(Time(5));
+        assert_eq!(silence.since, Some(Time(3)), "a message that is given up was not answered");
+        silence.end(Time(6), true);
+        assert_eq!(silence.since, None);
     }
 }

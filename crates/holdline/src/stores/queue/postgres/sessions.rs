@@ -6,18 +6,18 @@ use super::address::{Address, Scheme};
 use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
-use super::errors::LOCKED;
+use super::errors::{FULL, LOCKED};
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
-use super::schema::{absent, check_server, install, quoted, statement};
-use super::session;
+use super::schema::{self, check_server, quoted, statement};
+use super::session::{self, Session};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
-use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered};
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, outcome_unknown};
 use crate::stores::runtime::Background;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -26,8 +26,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
 /// The dialect of session and transaction locks.
 pub(super) struct Sessions {
@@ -80,8 +78,8 @@ const OLDEST_FOR_ADVISORY: i32 = 140_000;
 const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
 /// Prepares a new connection. Returns the server's version.
-pub(super) async fn prepare(client: &Client, address: &Address) -> Answer<i32> {
-    let version = check_server(client, address).await?;
+pub(super) async fn prepare(session: &Session, address: &Address) -> Answer<i32> {
+    let version = check_server(session, address).await?;
     let advisory = matches!(address.scheme, Scheme::Advisory(_));
     if advisory && version < OLDEST_FOR_ADVISORY {
         let message = format!(
@@ -90,16 +88,15 @@ pub(super) async fn prepare(client: &Client, address: &Address) -> Answer<i32> {
         return Err(Fault::Ours(ErrorKind::Unsupported, message));
     }
     let settings = if advisory { ADVISORY_SETTINGS } else { &*statement(&address.schema, FORWARD) };
-    client.batch_execute(settings).await?;
+    session.ask(settings).await?;
     Ok(version)
 }
 
 /// Refuses a proxy that maps the connections of two clients to one session, or one client to
 /// several sessions.
-async fn check_no_pooler(one: &Client, two: &Client) -> Answer<()> {
-    let pid = async |client: &Client| -> Answer<i32> {
-        let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
-        Ok(rows.first().map_or(0, |row| row.get(0)))
+async fn check_no_pooler(one: &Session, two: &Session) -> Answer<()> {
+    let pid = async |session: &Session| -> Answer<Option<i32>> {
+        Ok(session.ask("SELECT pg_backend_pid()").await?.number())
     };
     let first = pid(one).await?;
     for _ in 0..4 {
@@ -192,13 +189,12 @@ impl Sessions {
             "SELECT {}, set_config('idle_session_timeout', '{idle}', false)",
             advisory("try_advisory_lock", lock)
         );
-        let rows = claim.conn.session.client.query_typed(&sql, &[]).await.map_err(Fault::from);
-        claim.may_hold = match &rows {
-            Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
-            // The server's lock table is full; after any other error the lock may be held.
-            Err(fault) => !fault.is(&[SqlState::OUT_OF_MEMORY.code()]),
-        };
-        rows.map(|_| claim.may_hold.then_some(Seq(0)))
+        let answer = claim.conn.session.ask(&sql).await;
+        // The server's lock table is full; after any other error the lock may be held.
+        claim.may_hold = !answer.as_ref().is_err_and(|fault| fault.is(&FULL));
+        let taken = answer?.first().truth(0);
+        claim.may_hold = taken != Some(false);
+        Ok((taken == Some(true)).then_some(Seq(0)))
     }
 
     async fn try_row(
@@ -230,20 +226,20 @@ impl Sessions {
             "ROLLBACK; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
              ON CONFLICT DO NOTHING"
         );
-        let client = &claim.conn.session.client;
+        let session = &claim.conn.session;
         for make in [&*make, "ROLLBACK"] {
-            let messages = match client.simple_query(&take).await.map_err(Fault::from) {
-                Ok(messages) => messages,
+            let answer = match session.ask(&take).await {
+                Ok(answer) => answer,
                 Err(fault) => {
                     claim.may_hold = !matches!(fault, Fault::Refused(_));
                     let taken = fault.is(&LOCKED);
                     return if taken { Ok(None) } else { Err(fault) };
                 }
             };
-            if let Some(token) = encode::answer(messages).number() {
+            if let Some(token) = answer.number() {
                 return Ok(Some(Seq(token)));
             }
-            client.batch_execute(make).await?;
+            session.ask(make).await?;
         }
         claim.may_hold = false;
         Ok(None) // removed again in the meantime
@@ -305,16 +301,15 @@ impl Dialect for Sessions {
     }
 
     async fn check(&self) -> Answer<()> {
-        let claim = match self.pool.claim().await {
-            Err(fault) if self.keys().is_none() && self.address.install && absent(&fault) => {
-                install(&self.address).await?;
-                self.pool.claim().await?
-            }
-            other => other?,
-        };
+        let mut claim = self.pool.claim().await;
+        if self.keys().is_none() && schema::wanted(&claim, &self.address) {
+            schema::install(&self.address).await?;
+            claim = self.pool.claim().await;
+        }
+        let claim = claim?;
         if self.keys().is_some() {
             let other = self.looks.session().await?;
-            check_no_pooler(&claim.conn.session.client, &other.client).await?;
+            check_no_pooler(&claim.conn.session, &other).await?;
         }
         Ok(())
     }
@@ -364,7 +359,7 @@ impl Dialect for Sessions {
             ("idle_in_transaction_session_timeout", true, millis(lease))
         };
         let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
-        let call = claim.conn.session.client.query_typed(&sql, &[]);
+        let call = claim.conn.session.ask(&sql);
         let kept = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
         // An error ends the transaction, and with it a row lock.
         if self.keys().is_none() && matches!(kept, Err(Fault::Refused(_))) {
@@ -389,8 +384,8 @@ impl Dialect for Sessions {
             (false, true) => format!("COMMIT; SELECT {notify}"),
             (false, false) => "COMMIT".to_owned(),
         };
-        let call = claim.conn.session.client.batch_execute(&sql);
-        let freed = answered(clock::now().after(CALL_LIMIT), call).await;
+        let call = claim.conn.session.ask(&sql);
+        let freed = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
         claim.may_hold = freed.is_err();
         unless_over(freed, &claim)
     }
@@ -425,7 +420,11 @@ impl Dialect for Sessions {
         let call = Call::alone(sql);
         let answer = self.looks.call(None, call).await?;
         let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
-        Ok(answer.number().filter(|_| ended || answer.repeated).map(Seq))
+        if !ended && answer.repeated {
+            // The first attempt may have ended it, and the next holder's token be below this one.
+            return Err(outcome_unknown(self, &lock.line).into());
+        }
+        Ok(answer.number().filter(|_| ended).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {

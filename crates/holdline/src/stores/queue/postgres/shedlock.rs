@@ -5,7 +5,7 @@ use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
 use super::schema::{check_server, statement};
-use super::session::Lane;
+use super::session::{Lane, Session};
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::queue::calls::Answer;
@@ -15,8 +15,6 @@ use crate::stores::queue::sql::{Fault, micros};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
 
 /// ShedLock's table in a database, the connection to it, and its lane for calls.
 #[derive(Clone)]
@@ -28,9 +26,16 @@ const CREATE: &str = "SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); \
     CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 
-const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg_class c \
-    ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
-    WHERE n.nspname = $1 AND c.relname = 'shedlock' AND a.attname = 'lock_until'";
+const TYPE: &str = "SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a \
+    JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.relname = 'shedlock' AND a.attname = 'lock_until'";
+
+/// The types of times. With fewer digits, a lease could end before its holder expects it to.
+const KINDS: [&str; 3] = [
+    "timestamp without time zone",
+    "timestamp(3) without time zone",
+    "timestamp(6) without time zone",
+];
 
 impl Rows {
     /// Connects, and checks the server and the table.
@@ -95,16 +100,16 @@ impl Dialect for Rows {
 
 /// Checks a new connection and ShedLock's table, which it creates if it is missing and the address
 /// says so.
-pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
-    check_server(client, address).await?;
-    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&address.schema, Type::TEXT)];
-    let mut rows = client.query_typed(TYPE, &params).await?;
-    if rows.is_empty() && address.install {
-        client.batch_execute(&statement(&address.schema, CREATE)).await?;
-        rows = client.query_typed(TYPE, &params).await?;
+pub(super) async fn check(session: &Session, address: &Address) -> Result<(), Fault> {
+    check_server(session, address).await?;
+    let look = format!("{TYPE} AND n.nspname = {}", encode::text(&address.schema)?);
+    let mut found = session.ask(&look).await?.first();
+    if found.text(0).is_none() && address.install {
+        session.ask(&statement(&address.schema, CREATE)).await?;
+        found = session.ask(&look).await?.first();
     }
-    let what = match rows.first().map(|row| row.get::<_, &str>(0)) {
-        Some("timestamp without time zone") => return Ok(()),
+    let what = match found.text(0) {
+        Some(kind) if KINDS.contains(&kind) => return Ok(()),
         Some(other) => Some(format!("has times of the type {other}, not timestamp")),
         None => None,
     };

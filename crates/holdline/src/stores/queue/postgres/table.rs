@@ -5,9 +5,9 @@ use super::batch::Call;
 use super::connection::Connection;
 use super::encode::{self, Param};
 use super::listener::Listener;
-use super::schema::statement;
+use super::schema::{self, statement};
 use super::session::{self, Lane};
-use super::warnings::warn;
+use super::warnings;
 use crate::clock;
 use crate::error::Result;
 use crate::names::{self, Name};
@@ -51,7 +51,11 @@ impl Table {
         let address = Arc::new(address);
         let channel = format!("holdline_{:016x}", names::random()? as u64);
         let connection = Connection::new(Arc::clone(&address));
-        let opened = connection.session().await;
+        let mut opened = connection.session().await;
+        if schema::wanted(&opened, &address) {
+            schema::install(&address).await?;
+            opened = connection.session().await;
+        }
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
         let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
         let shared = Arc::new(Shared { connection, listener });
@@ -108,8 +112,11 @@ impl Table {
 /// wait for that.
 async fn warn_later(shared: Weak<Shared>) {
     clock::pause(BEFORE_WARNINGS).await;
-    if let Some(shared) = shared.upgrade() {
-        warn(&shared.connection).await;
+    let Some(shared) = shared.upgrade() else { return };
+    let Connection { address, .. } = &shared.connection;
+    let Ok(session) = shared.connection.session().await else { return };
+    for old in warnings::old(&session).await {
+        tracing::warn!("at {address} {old}: {}", warnings::ADVICE);
     }
 }
 

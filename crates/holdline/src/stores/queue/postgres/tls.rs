@@ -3,26 +3,23 @@
 use super::address::Address;
 use crate::clock;
 use crate::stores::queue::sql::{Fault, answered};
-use futures_util::future::BoxFuture;
-use std::sync::Arc;
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
+use futures_util::stream::{BoxStream, poll_fn};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls};
 
-/// A future that drives a connection until it ends.
-pub(super) type Driver = BoxFuture<'static, Fault>;
+/// The messages of the server that answer no request. Polling them drives the connection, until
+/// they end.
+pub(super) type Messages = BoxStream<'static, Result<AsyncMessage, Error>>;
 
-/// Called with the payload of every notification.
-pub(super) type OnNotice = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Connects to the first usable host. Each has its share of the time, so that one that accepts
-/// connections but does not answer keeps nobody from the next. The caller limits the whole time.
-pub(super) async fn connect(
-    address: &Address,
-    on_notice: OnNotice,
-) -> Result<(Client, Driver), Fault> {
-    let mut fault = Fault::Silence;
-    for (host, share) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
-        let limit = clock::now().after(address.timeout / share as u32);
-        let connecting = Box::pin(connect_to(address, host, Arc::clone(&on_notice))); // it is large
+/// Connects to the first usable host. Each has its share of the time that is left, so that those
+/// that accept connections but do not answer keep nobody from the last. The caller limits the whole
+/// time.
+pub(super) async fn connect(address: &Address) -> Result<(Client, Messages), Fault> {
+    let (mut fault, end) = (Fault::Silence, clock::now().after(address.timeout));
+    for (host, left) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
+        let now = clock::now();
+        let limit = now.after(now.until(end) / left as u32);
+        let connecting = Box::pin(connect_to(address, host)); // it is large
         match answered(limit, connecting).await {
             Ok(connected) => return Ok(connected),
             Err(failed) => fault = failed,
@@ -31,24 +28,16 @@ pub(super) async fn connect(
     Err(fault)
 }
 
-async fn connect_to(
-    address: &Address,
-    host: &(String, u16),
-    on_notice: OnNotice,
-) -> Result<(Client, Driver), Fault> {
+async fn connect_to(address: &Address, host: &(String, u16)) -> Result<(Client, Messages), Fault> {
     if address.tls {
-        return secure(address, host, on_notice).await;
+        return secure(address, host).await;
     }
     let (client, connection) = address.config(host).connect(NoTls).await?;
-    Ok((client, Box::pin(drive(connection, on_notice))))
+    Ok((client, messages(connection)))
 }
 
 #[cfg(feature = "postgres-tls")]
-async fn secure(
-    address: &Address,
-    host: &(String, u16),
-    on_notice: OnNotice,
-) -> Result<(Client, Driver), Fault> {
+async fn secure(address: &Address, host: &(String, u16)) -> Result<(Client, Messages), Fault> {
     // Certificates are read again for each connection, so that they can be renewed.
     let tls = address
         .tls_options
@@ -57,7 +46,7 @@ async fn secure(
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
     let connected = address.config(host).connect(tls).await;
     let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;
-    Ok((client, Box::pin(drive(connection, on_notice))))
+    Ok((client, messages(connection)))
 }
 
 /// Adds advice to a fault about TLS or a certificate.
@@ -82,24 +71,16 @@ fn untrusted(fault: Fault, address: &Address) -> Fault {
 
 #[cfg(not(feature = "postgres-tls"))]
 #[allow(clippy::unused_async, reason = "with TLS it waits")]
-async fn secure(_: &Address, _: &(String, u16), _: OnNotice) -> Result<(Client, Driver), Fault> {
+async fn secure(_: &Address, _: &(String, u16)) -> Result<(Client, Messages), Fault> {
     use crate::error::ErrorKind;
     let message = "TLS to PostgreSQL is not in this build; build with the feature \"postgres-tls\"";
     Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()))
 }
 
-/// Drives a connection until it ends. Returns the fault.
-async fn drive<S, T>(mut connection: Connection<S, T>, on_notice: OnNotice) -> Fault
+fn messages<S, T>(mut connection: Connection<S, T>) -> Messages
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
-    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    loop {
-        match std::future::poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(notice))) => on_notice(notice.payload()),
-            Some(Ok(_)) => {}
-            Some(Err(error)) => return Fault::from(error),
-            None => return Fault::Broken("it was closed".to_owned()),
-        }
-    }
+    Box::pin(poll_fn(move |context| connection.poll_message(context)))
 }

@@ -1,8 +1,10 @@
 //! Warnings about a database that keeps old row versions alive, so that the row of a busy lock
-//! becomes slower by the second.
+//! becomes slower by the second: a while after a store is opened, and of `doctor`.
 
-use super::batch::Call;
-use super::connection::Connection;
+use super::session::Session;
+use crate::clock;
+use crate::stores::queue::calls::Row;
+use crate::stores::queue::sql::answered;
 
 /// Finds what has kept old row versions alive for a minute, and for how many seconds, worst first,
 /// as far as this role may see. It calls functions, because the views over them take a new
@@ -25,17 +27,17 @@ const OLD: &str = "\
     FROM pg_get_replication_slots() WHERE xmin IS NOT NULL AND NOT active \
     ORDER BY 2 DESC LIMIT 3";
 
-/// Logs the warnings. A failed query is not a fault.
-pub(super) async fn warn(connection: &Connection) {
-    let Ok(answer) = connection.call(None, Call::alone(OLD.to_owned())).await else { return };
-    for row in answer.rows {
-        let what = row.text(0).unwrap_or_default();
-        let seconds: i64 = row.number(1).unwrap_or_default();
+/// What to do about it.
+pub(super) const ADVICE: &str = "busy locks become slower until it ends; set \
+    idle_in_transaction_session_timeout, and drop unused slots";
+
+/// What keeps old row versions alive, each as a sentence; nothing if the server does not say.
+pub(super) async fn old(session: &Session) -> Vec<String> {
+    let asked = answered(clock::now().after(session.timeout), session.ask(OLD)).await;
+    let sentence = |row: &Row| {
+        let (what, seconds) = (row.text(0).unwrap_or_default(), row.number(1).unwrap_or(0));
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
-        let address = &connection.address;
-        tracing::warn!(
-            "at {address} {what} keeps old row versions alive{age}: busy locks become slower \
-             until it ends; set idle_in_transaction_session_timeout, and drop unused slots"
-        );
-    }
+        format!("{what} keeps old row versions alive{age}")
+    };
+    asked.unwrap_or_default().rows.iter().map(sentence).collect()
 }
