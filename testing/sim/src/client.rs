@@ -126,7 +126,8 @@ impl World {
         call
     }
 
-    fn call_as(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
+    /// Sends a request as the call of this number.
+    pub(crate) fn call_as(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
         self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
         if self.clients[client].end.is_some() {
             self.ask_library(client, call, lock, request);

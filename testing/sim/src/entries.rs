@@ -128,10 +128,11 @@ impl Entries {
         let Some(known) = self.sessions.get_mut(&session) else {
             return Some(self.told(lock, 0, false));
         };
-        if number <= known.last {
+        // A deletion by the key alone, as in etcd, is carried out however late it comes.
+        if number <= known.last && !matches!(question, Question::Delete(_)) {
             return None;
         }
-        known.last = number;
+        known.last = number.max(known.last);
         let mut deleted = false;
         match question {
             Question::Beat => known.expires = now.after(known.length).max(known.expires),

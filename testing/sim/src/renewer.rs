@@ -87,10 +87,12 @@ impl World {
     fn renew(&mut self, client: usize, now: Time) {
         self.maybe_lower(client);
         let Some(&mut Holding { lock, ticket, seq, .. }) = self.holding(client) else { return };
-        let call = self.call(client, lock, Request::Enter(ticket, Enter::Keep(seq)));
+        // Noted before the request: the library may answer at once.
+        let call = self.fresh(client);
         if let Some(holding) = self.holding(client) {
             holding.calls.insert(call, now);
         }
+        self.call_as(client, call, lock, Request::Enter(ticket, Enter::Keep(seq)));
     }
 
     /// Sometimes downgrades a writer to a reader with its next renewal.
@@ -179,8 +181,9 @@ impl World {
     }
 
     fn send_leave(&mut self, client: usize, lock: Lock, id: TicketId, tries: u32) {
-        let call = self.call(client, lock, Request::Leave(id));
+        let call = self.fresh(client);
         self.clients[client].leaving.insert(id, Leaving { lock, call, tries });
+        self.call_as(client, call, lock, Request::Leave(id));
         let again = self.local(client).after(LEAVE_TIME);
         self.set_timer(client, again, Timer::LeaveAgain { id });
     }

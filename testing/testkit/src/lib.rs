@@ -12,7 +12,8 @@
 //!
 //! With the feature `library` there are parts for tests of the library: a lock that is held and
 //! waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`] in turn,
-//! holders that are disconnected at any moment ([`partition`]).
+//! holders that are disconnected at any moment ([`partition`]), clients whose requests are late,
+//! lost and repeated at random ([`unreliable`]).
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
@@ -53,6 +54,8 @@ pub mod servers;
 mod ticket;
 mod toolchain;
 mod topology;
+#[cfg(feature = "library")]
+pub mod unreliable;
 mod wall_clock;
 #[cfg(feature = "library")]
 mod warnings;

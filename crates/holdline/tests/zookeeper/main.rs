@@ -24,4 +24,5 @@ mod strangers;
 mod tls;
 mod trials;
 mod trips;
+mod unreliable;
 mod users;

@@ -1,7 +1,7 @@
 //! The backend: what a store of ephemeral entries provides to the engine.
 
 use super::table::Table;
-use super::ticket::{Entry, Leaving, TicketRecord};
+use super::ticket::{Entry, TicketRecord};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId, refuse};
@@ -68,10 +68,9 @@ impl<'a, B: Backend> Attempt<'a, B> {
     /// Removes an entry that should not have been written.
     pub(super) async fn take_back(&self) -> Result<()> {
         let Attempt { store, request, record, .. } = self;
-        let leaving = Leaving::new(record);
+        record.leave();
         store.remove(record, request.limit).await?;
         store.table().forget(record);
-        leaving.done();
         Ok(())
     }
 }

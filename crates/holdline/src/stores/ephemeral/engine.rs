@@ -7,7 +7,7 @@
 
 use super::backend::{Backend, Joined, Record, Request};
 use super::table::Table;
-use super::ticket::{Entry, Leaving, State, token};
+use super::ticket::{Entry, State, token};
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
@@ -125,13 +125,12 @@ pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId)
         }
         return store.remove_unknown(line, id).await;
     };
-    let leaving = Leaving::new(&record);
+    record.leave();
     let limit = B::limit(record.place().lease);
     let removed = store.give_up(&record, limit).await?;
     let was_there = removed && !record.place().is_gone();
     store.table().forget(&record);
     store.table().entered.remove(id);
-    leaving.done();
     Ok(was_there)
 }
 
@@ -419,14 +418,17 @@ mod tests {
         assert!(store.table.is_empty());
     }
 
+    /// It may be carried out late, when its holder would not expect it.
     #[tokio::test]
-    async fn a_release_that_fails_changes_nothing_here() {
+    async fn a_release_that_fails_is_not_taken_back() {
         let store = Fake::new();
         assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
         store.failing.store(1, Ordering::Relaxed);
         assert!(release(&store, 1).await.expect_err("the store is away").retryable());
-        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Admitted(Seq(1)));
-        assert!(release(&store, 1).await.expect("it answers"));
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Lost);
+        assert!(release(&store, 1).await.expect("it answers"), "it is still there");
+        assert!(store.entries.lock().is_empty());
     }
 
     #[tokio::test]

@@ -33,7 +33,8 @@ pub(super) enum State {
     Waiting,
     /// It was admitted.
     Held,
-    /// Its owner is releasing it. Until the store has answered, its loss is not reported.
+    /// Its owner is releasing it. Until the store has answered, its loss is not reported. If there
+    /// is no answer, the entry may be removed at any time: the ticket is never held again.
     Leaving { held: bool },
     /// Its entry is gone from the store, or must be assumed to be. The holder may not know yet.
     Gone { held: bool },
@@ -173,6 +174,14 @@ impl<E: Entry> TicketRecord<E> {
         Some(Stands { seq: place.token(), held, fresh })
     }
 
+    /// Marks a ticket as being released.
+    pub(super) fn leave(&self) {
+        let mut place = self.place();
+        if place.is_alive() {
+            place.state = State::Leaving { held: place.state == State::Held };
+        }
+    }
+
     /// Marks a ticket as lapsed if it is no longer wanted. Returns whether it did.
     pub(super) fn lapse(&self, now: Time, loss: &LossHandler) -> bool {
         let Some(held) = self.place().lapse(now) else { return false };
@@ -284,44 +293,6 @@ impl<E: Entry> Place<E> {
     }
 }
 
-/// A ticket that its owner is releasing. If this is dropped before [`done`](Self::done), the ticket
-/// returns to its earlier state; but its entry may be gone, so the store must be asked.
-pub(super) struct Leaving<'a, E: Entry> {
-    record: &'a TicketRecord<E>,
-    done: bool,
-}
-
-impl<'a, E: Entry> Leaving<'a, E> {
-    pub(super) fn new(record: &'a TicketRecord<E>) -> Self {
-        let mut place = record.place();
-        if place.is_alive() {
-            place.state = State::Leaving { held: place.state == State::Held };
-        }
-        drop(place);
-        Leaving { record, done: false }
-    }
-
-    pub(super) fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl<E: Entry> Drop for Leaving<'_, E> {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        let mut place = self.record.place();
-        place.state = match place.state {
-            State::Leaving { held: true } => State::Held,
-            State::Leaving { held: false } if place.create == 0 => State::New,
-            State::Leaving { held: false } => State::Waiting,
-            other => other,
-        };
-        place.miss();
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -424,32 +395,28 @@ pub(super) mod tests {
         for record in [&holds, &leaves] {
             record.stand(&ticket(1, 1), now, true);
         }
-        let leaving = Leaving::new(&leaves);
+        leaves.leave();
         for record in [&waits, &holds, &leaves, &holds] {
             record.lose(&loss);
         }
         assert_eq!(hints.load(Ordering::Relaxed), 1, "only that of the holder");
         assert!(holds.lapse(now.after(Duration::from_secs(60)), &loss));
         assert_eq!(hints.load(Ordering::Relaxed), 1);
-        drop(leaving);
-        leaves.lose(&loss);
-        assert_eq!(hints.load(Ordering::Relaxed), 2, "it is held as before");
     }
 
     #[test]
-    fn a_ticket_that_could_not_be_given_up_is_what_it_was() {
-        let now = clock::now();
+    fn a_ticket_that_is_given_up_is_never_held_again() {
+        let (now, loss) = (clock::now(), LossHandler::default());
         let (new, waits, holds) = (record(5, now), waiting(now), waiting(now));
         holds.stand(&ticket(1, 1), now, true);
-        for record in [new, waits, holds] {
-            let before = record.place().state;
-            let leaving = Leaving::new(&record);
+        for (record, held) in [(new, false), (waits, false), (holds, true)] {
+            record.leave();
+            record.place().born(7);
             assert!(!record.place().is_alive() && record.stand(&ticket(1, 1), now, true).is_none());
-            drop(leaving);
-            assert_eq!(record.place().state, before);
-            assert!(record.place().is_unsure(), "its entry may be gone");
-            Leaving::new(&record).done();
-            assert!(matches!(record.place().state, State::Leaving { .. }));
+            record.lose(&loss);
+            record.leave();
+            assert_eq!(record.place().state, State::Leaving { held });
+            assert!(record.lapse(now.after(GRACE * 7), &loss), "its owner may have forgotten it");
         }
     }
 }

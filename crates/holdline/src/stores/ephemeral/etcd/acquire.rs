@@ -49,6 +49,8 @@ impl Acquire<KeyEntry> for Shared {
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
                 return Ok(Joined::Not(request.waiting(None)));
             }
+            // Then the answer to an earlier request of it may have been missed.
+            let known = self.table.find(request.ticket.id).is_some();
             let Some(record) = self.record(request).await? else {
                 return Ok(Joined::Not(Standing::Lost));
             };
@@ -59,21 +61,18 @@ impl Acquire<KeyEntry> for Shared {
                 Enter::Queue | Enter::Keep(_) => attempt.queue().await,
             };
             record.settle();
-            let standing = match entered {
+            let (standing, may_exist) = match entered {
                 Ok(Entered::There) => return Ok(Joined::There(record)),
-                Ok(Entered::Not) => request.waiting(None),
-                Ok(Entered::Gone) => {
-                    record.place().doubtful = true;
-                    Standing::Lost
-                }
+                Ok(Entered::Not) => (request.waiting(None), false),
+                Ok(Entered::Gone) => (Standing::Lost, true),
                 Ok(Entered::Again) if tries < TRIES => continue,
                 Ok(Entered::Again) => {
-                    Standing::Waiting { seq: None, again: Duration::from_millis(5) }
+                    (Standing::Waiting { seq: None, again: Duration::from_millis(5) }, false)
                 }
                 Err(error) if is_lease_gone(&error) && tries < TRIES => {
                     // The session was lost since its last use, with everything on it.
                     self.find_out().await;
-                    if self.drop_unwritten(&record) {
+                    if self.drop_unwritten(&record, known) {
                         continue;
                     }
                     return Ok(Joined::Not(Standing::Lost));
@@ -81,7 +80,7 @@ impl Acquire<KeyEntry> for Shared {
                 Err(error) if self.narrow_down(&error, beside) => continue,
                 Err(error) => return Err(error),
             };
-            self.drop_unwritten(&record);
+            self.drop_unwritten(&record, may_exist);
             return Ok(Joined::Not(standing));
         }
     }
@@ -96,9 +95,9 @@ impl Shared {
         // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
-            let (session, state) =
-                record.with(|place| (Arc::clone(&place.entry.session), place.state));
-            if state == State::Lapsed {
+            let (session, state, sent) = record
+                .with(|place| (Arc::clone(&place.entry.session), place.state, place.entry.sent));
+            if matches!(state, State::Lapsed | State::Leaving { .. }) {
                 return Ok(None);
             }
             if !session.lease.is_lost() {
@@ -110,7 +109,7 @@ impl Shared {
                 }
                 return Ok(Some(record));
             }
-            if !self.drop_unwritten(&record) {
+            if !self.drop_unwritten(&record, sent) {
                 return Ok(None);
             }
         }
@@ -141,11 +140,11 @@ impl Shared {
         self.has_room(request, &prefix, &asked, &found).await
     }
 
-    /// Forgets a ticket that has written nothing, and returns `true`. If a request of it may yet
-    /// write its key, the ticket lapses instead: the key is removed in the background, and no other
-    /// ticket gets it before that.
-    pub(super) fn drop_unwritten(self: &Arc<Self>, record: &Record) -> bool {
-        if record.place().is_settled() {
+    /// Forgets a ticket that has written nothing, and returns `true`. If its key may exist, or a
+    /// request of it may yet write it, the ticket lapses instead: the key is removed in the
+    /// background, and no other ticket gets it before that.
+    pub(super) fn drop_unwritten(self: &Arc<Self>, record: &Record, may_exist: bool) -> bool {
+        if !may_exist && record.place().is_settled() {
             self.table.forget(record);
             return true;
         }
@@ -293,7 +292,7 @@ impl Attempt<'_> {
         let refused = other.map(|found| beside::refuse_other(self.request.line, &found));
         let Some(Err(error)) = refused else { return Ok(()) };
         if self.record.key().1 == 0 {
-            self.store.drop_unwritten(self.record);
+            self.store.drop_unwritten(self.record, false);
         } else {
             self.take_back().await?;
         }

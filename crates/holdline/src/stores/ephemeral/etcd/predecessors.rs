@@ -113,7 +113,7 @@ impl Shared {
         let Ticket { id, weight, capacity, .. } = *request.ticket;
         let look = read(request, prefix, asked, found).inspect_err(|_| {
             if let Some(record) = self.table.find(id) {
-                self.drop_unwritten(&record);
+                self.drop_unwritten(&record, false);
             }
         })?;
         if let Some(admits) = look.admits(weight, capacity) {

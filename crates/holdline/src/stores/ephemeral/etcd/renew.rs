@@ -5,12 +5,13 @@
 //! not been deleted (its watch).
 
 use super::acquire::{Attempt, TRIES, waiting_lease};
-use super::answer::garbled;
 use super::layout;
 use super::predecessors;
 use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Place, Record};
+use super::writes::Move;
+use crate::clock;
 use crate::error::Result;
 use crate::store::Ticket;
 use crate::stores::ephemeral::backend::{Renew, Request};
@@ -29,33 +30,25 @@ impl Renew<KeyEntry> for Shared {
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         for _ in 0..TRIES {
+            record.check_weight(ticket)?;
             let (lease, old) = {
                 let place = record.place();
                 let lease = fitting(&place, ticket, &self.cluster);
                 let same = place.weight == ticket.weight && place.has_note(request.note);
-                if lease.is_none() && same && place.entry.noted {
+                let entry = &place.entry;
+                if lease.is_none() && same && entry.noted && entry.moves.is_empty() {
                     return Ok(true);
                 }
-                (lease, Arc::clone(&place.entry.session))
+                (lease, Arc::clone(&entry.session))
             };
             let session = match lease {
                 Some(lease) => self.session(lease, &record.base.prefix, request.limit).await?,
                 None => old,
             };
             match self.write_again(record, request, &session).await {
-                Ok(Some(written)) => {
-                    let mut place = record.place();
-                    if written < place.entry.written {
-                        return Ok(true); // somebody wrote it after this
-                    }
-                    place.entry.session = session;
-                    place.entry.written = written;
-                    place.weight = ticket.weight;
-                    place.note = Arc::clone(request.note);
-                    place.entry.noted = true;
-                    return Ok(true);
-                }
-                Ok(None) => return Ok(false),
+                Ok(Written::Yes) => return Ok(true),
+                Ok(Written::Again) => {}
+                Ok(Written::Gone) => return Ok(false),
                 Err(error) if is_lease_gone(&error) => {
                     self.find_out().await;
                     if lease.is_none() {
@@ -94,12 +87,12 @@ impl Renew<KeyEntry> for Shared {
     ) -> Result<bool> {
         for _ in 0..TRIES {
             let session = Arc::clone(&record.place().entry.session);
-            if !session.lease.good_for(until).await {
-                return Ok(false);
-            }
+            let good = session.lease.good_for(until).await;
             // The heartbeat may have revealed an election: then the place moves to a new lease.
-            if !session.lease.is_outdated(&self.cluster) {
-                return Ok(true);
+            // Another request may have moved it meanwhile.
+            let is_there = Arc::ptr_eq(&session, &record.place().entry.session);
+            if is_there && !(good && session.lease.is_outdated(&self.cluster)) {
+                return Ok(good);
             }
             if !self.update(record, request).await? {
                 return Ok(false);
@@ -110,8 +103,7 @@ impl Renew<KeyEntry> for Shared {
 }
 
 impl Shared {
-    /// Writes the key of an existing place again, on this lease, and returns the revision. `None`
-    /// if the place no longer exists.
+    /// Writes the key of an existing place again, on this lease.
     ///
     /// Applies only to the key as it was last written, so that a request that is late undoes
     /// nothing.
@@ -119,8 +111,8 @@ impl Shared {
         &self,
         record: &Record,
         request: &Request<'_>,
-        session: &Session,
-    ) -> Result<Option<i64>> {
+        session: &Arc<Session>,
+    ) -> Result<Written> {
         let (key, create) = record.key();
         let put = |key, value| Op::Put(Put { key, value, lease: session.lease.id() }).into();
         let leads = record.base.leads;
@@ -130,21 +122,33 @@ impl Shared {
             success.push(put(layout::note_key(&key), request.note.as_bytes().to_vec()));
         }
         let failure = vec![layout::look(layout::one(&key))];
-        let mut txn = Txn { compare: Vec::new(), success, failure };
-        for _ in 0..TRIES {
-            let last = record.place().entry.written;
-            txn.compare = vec![layout::written_at(&key, last)];
-            let mut found = self.txn(&txn, request.limit).await?;
-            if found.succeeded {
-                return Ok(Some(found.written));
+        let sent = Move::new(record, session);
+        let compare = vec![layout::written_at(&key, sent.last)];
+        let mut found = self.txn(&Txn { compare, success, failure }, request.limit).await?;
+        sent.answered();
+        let mut place = record.place();
+        if found.succeeded {
+            // Unless another request has written it after this one.
+            if found.written >= place.entry.written {
+                place.is_written(session, found.written);
+                place.weight = request.ticket.weight;
+                place.note = Arc::clone(request.note);
+                place.entry.noted = true;
             }
-            match found.first().filter(|own| own.create_revision == create) {
-                None => return Ok(None),
-                // By an attempt whose answer was lost.
-                Some(own) => record.place().entry.written = own.mod_revision,
+            return Ok(Written::Yes);
+        }
+        // By another request, or by an attempt whose answer was lost.
+        let Some(own) = found.first().filter(|own| own.create_revision == create) else {
+            return Ok(Written::Gone);
+        };
+        if own.mod_revision > place.entry.written {
+            match self.sessions.find(own.lease) {
+                Some(session) => place.is_written(&session, own.mod_revision),
+                // Its lease has ended here, so the key must leave it.
+                None => place.entry.written = own.mod_revision,
             }
         }
-        Err(garbled(&self.address, "a key of ours that others write"))
+        Ok(Written::Again)
     }
 
     /// Asks for a waiting ticket's standing, unless the watch has told it already. While the keys
@@ -184,12 +188,23 @@ impl Shared {
     }
 }
 
+/// The outcome of writing a key again.
+enum Written {
+    Yes,
+    /// The key was written by another request meanwhile.
+    Again,
+    /// The key no longer exists.
+    Gone,
+}
+
 /// The lease length that a place should have, if it is on another lease now.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
     let outdated = place.entry.session.lease.is_outdated(cluster);
     if place.was_held() {
-        return (outdated || !place.entry.session.lease.suits(ticket.lease))
-            .then_some(ticket.lease);
+        // Another request may have been promised more.
+        let promised = if outdated { clock::now().until(place.due) } else { Duration::ZERO };
+        let moves = outdated || !place.entry.session.lease.suits(ticket.lease);
+        return moves.then_some(ticket.lease.max(promised));
     }
     let lease = waiting_lease(ticket);
     (outdated || place.entry.session.lease.seconds() > Lease::seconds_for(lease)).then_some(lease)

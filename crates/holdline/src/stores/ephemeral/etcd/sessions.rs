@@ -147,6 +147,7 @@ impl Shared {
     async fn grant(self: &Arc<Self>, seconds: u64, prefix: &[u8], limit: Duration) -> Result<()> {
         let lease = Lease::grant(&self.cluster, seconds, prefix, limit).await?;
         let session = Arc::new(Session::new(lease));
+        self.late.lease_began(session.lease.id());
         self.sessions.insert(&session);
         let user = User {
             shared: Arc::downgrade(self),

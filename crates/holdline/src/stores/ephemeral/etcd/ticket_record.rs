@@ -36,6 +36,9 @@ pub(super) struct KeyEntry {
     pub(super) key: Vec<u8>,
     /// The revision of the last known write of the key: a request that is late no longer finds it.
     pub(super) written: i64,
+    /// The later writes that were not answered, each by the revision of the write before it and the
+    /// session that it names: the key may be on any of these.
+    pub(super) moves: Vec<(i64, Arc<Session>)>,
     /// The slot in the key's name, unless the key is named after the ticket.
     pub(super) slot: Option<Slot>,
     /// Whether the note is written, and in the right key.
@@ -87,6 +90,7 @@ impl TicketRecord {
             session,
             key,
             written: 0,
+            moves: Vec::new(),
             slot,
             noted: !leads,
             flights: Vec::new(),
@@ -163,6 +167,14 @@ impl Place {
     /// Whether no request is left that may yet write the key.
     pub(super) fn is_settled(&self) -> bool {
         self.entry.flights.is_empty() && !self.doubtful
+    }
+
+    /// Records the last known write of the key, and the session that it names. Every request that
+    /// applies to an earlier write is void from then on.
+    pub(super) fn is_written(&mut self, session: &Arc<Session>, at: i64) {
+        self.entry.session = Arc::clone(session);
+        self.entry.written = at;
+        self.entry.moves.retain(|(last, _)| *last >= at);
     }
 
     /// Applies news, if they are later than the view.

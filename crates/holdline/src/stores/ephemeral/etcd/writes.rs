@@ -16,7 +16,7 @@ use holdline_etcd_client::{
     News, PendingWrite, Watching,
     proto::{self, Delete},
 };
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -83,9 +83,49 @@ impl Drop for Flight {
     }
 }
 
+/// One write that changes an existing key, and perhaps moves it to another lease. Unless it is
+/// answered, the key may be on either lease, so the record keeps both sessions.
+pub(super) struct Move<'a> {
+    record: &'a TicketRecord,
+    session: &'a Arc<Session>,
+    /// The revision of the write that it replaces.
+    pub(super) last: i64,
+    answered: bool,
+}
+
+impl<'a> Move<'a> {
+    pub(super) fn new(record: &'a TicketRecord, session: &'a Arc<Session>) -> Self {
+        Move { record, session, last: record.place().entry.written, answered: false }
+    }
+
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Move<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.record.with(|place| {
+            let moves = &mut place.entry.moves;
+            moves.retain(|(_, session)| !Arc::ptr_eq(session, self.session));
+            moves.push((self.last, Arc::clone(self.session)));
+        });
+    }
+}
+
 /// The keys that are watched.
 #[derive(Debug, Default)]
-pub(super) struct Late(Mutex<VecDeque<Entry>>);
+pub(super) struct Late(Mutex<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// The leases that the server may have.
+    leases: HashSet<i64>,
+    entries: VecDeque<Entry>,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -99,21 +139,34 @@ struct Entry {
 const MOST: usize = 4096;
 
 impl Late {
-    fn push(&self, entry: Entry) {
-        let mut entries = self.0.lock();
-        entries.push_back(entry);
-        let oldest = (entries.len() > MOST).then(|| entries.pop_front());
-        drop(entries);
-        drop(oldest);
+    fn push(&self, mut entry: Entry) {
+        let mut watched = self.0.lock();
+        let Watched { leases, entries } = &mut *watched;
+        entry.leases.retain(|lease| leases.contains(lease));
+        // No write can arrive if all of its leases are gone by now.
+        let unwanted = if entry.leases.is_empty() {
+            Some(entry)
+        } else {
+            entries.push_back(entry);
+            (entries.len() > MOST).then(|| entries.pop_front()).flatten()
+        };
+        drop(watched);
+        drop(unwanted);
+    }
+
+    pub(super) fn lease_began(&self, lease: i64) {
+        self.0.lock().leases.insert(lease);
     }
 
     /// Writes on a lease cannot arrive any more once the lease is gone.
     pub(super) fn lease_ended(&self, lease: i64) {
-        let mut entries = self.0.lock();
+        let mut watched = self.0.lock();
+        let Watched { leases, entries } = &mut *watched;
+        leases.remove(&lease);
         entries.iter_mut().for_each(|entry| entry.leases.retain(|other| *other != lease));
         let (over, rest) = entries.drain(..).partition(|entry: &Entry| entry.leases.is_empty());
         *entries = rest;
-        drop(entries);
+        drop(watched);
         drop::<VecDeque<Entry>>(over);
     }
 }
