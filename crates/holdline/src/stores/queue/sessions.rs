@@ -224,9 +224,13 @@ impl<D: Dialect> SessionLocks<D> {
     }
 
     fn no_such_lock(&self) -> Error {
+        let has = if self.0.dialect.shares() {
+            "no semaphores, and no downgrades of read-write locks,"
+        } else {
+            "mutexes only"
+        };
         let message = format!(
-            "{} has no semaphores by this scheme, and read-write locks only by scheme=advisory, \
-             without a downgrade; scheme=table has all of them",
+            "{} has {has} by this scheme; scheme=table has semaphores and read-write locks",
             self.0.dialect
         );
         Error::new(ErrorKind::Unsupported, message)
