@@ -129,6 +129,14 @@ const PASSING: [&str; 14] = [
     "INPROG",
 ];
 
+/// The texts of errors about rights: outside of scripts, and in those of Redis 7 and of Redis 6.2.
+const NO_RIGHT: [&str; 4] = [
+    "NOPERM",
+    "no permissions",
+    "can't run this command",
+    "can't access at least one of the keys",
+];
+
 fn refused(error: &RedisError, address: &str) -> Error {
     let is = |code: &str| says(error, code);
     let (kind, advice) = if is("NOAUTH") {
@@ -141,7 +149,11 @@ fn refused(error: &RedisError, address: &str) -> Error {
         || is("without any password")
     {
         (ErrorKind::Denied, "refuses the user or password; check both")
-    } else if is("NOPERM") || is("no permissions") || is("can't run this command") {
+    } else if error.code() == Some("DENIED") {
+        let advice = "serves its own machine only; give its default user a password, or set \
+                      protected-mode to no";
+        (ErrorKind::Denied, advice)
+    } else if NO_RIGHT.iter().any(|text| is(text)) {
         (ErrorKind::Denied, "denies a permission; see the minimal ACL in the guide for Redis")
     } else if is("OOM") || is("MISCONF") {
         (ErrorKind::Unavailable, "has no room, in memory or on disk; give it more")
@@ -184,6 +196,12 @@ mod tests {
             ("NOAUTH Authentication required.", ErrorKind::Denied, "asks for a password; write it"),
             ("WRONGPASS invalid username-password pair", ErrorKind::Denied, "check both"),
             ("ERR DB index is out of range", ErrorKind::Invalid, "no database of this number"),
+            ("DENIED Redis is running in protected mode", ErrorKind::Denied, "its own machine only"),
+            (
+                "ERR The user executing the script can't access at least one of the keys",
+                ErrorKind::Denied,
+                "denies a permission",
+            ),
             (
                 "ERR This instance has cluster support disabled",
                 ErrorKind::Invalid,
