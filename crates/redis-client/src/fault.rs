@@ -130,12 +130,8 @@ const PASSING: [&str; 14] = [
 ];
 
 /// The texts of errors about rights: outside of scripts, and in those of Redis 7 and of Redis 6.2.
-const NO_RIGHT: [&str; 4] = [
-    "NOPERM",
-    "no permissions",
-    "can't run this command",
-    "can't access at least one of the keys",
-];
+const NO_RIGHT: [&str; 4] =
+    ["NOPERM", "no permissions", "can't run this command", "can't access at least one of the keys"];
 
 fn refused(error: &RedisError, address: &str) -> Error {
     let is = |code: &str| says(error, code);
@@ -196,7 +192,11 @@ mod tests {
             ("NOAUTH Authentication required.", ErrorKind::Denied, "asks for a password; write it"),
             ("WRONGPASS invalid username-password pair", ErrorKind::Denied, "check both"),
             ("ERR DB index is out of range", ErrorKind::Invalid, "no database of this number"),
-            ("DENIED Redis is running in protected mode", ErrorKind::Denied, "its own machine only"),
+            (
+                "DENIED Redis is running in protected mode",
+                ErrorKind::Denied,
+                "its own machine only",
+            ),
             (
                 "ERR The user executing the script can't access at least one of the keys",
                 ErrorKind::Denied,

@@ -110,7 +110,9 @@ async fn silent_hosts_are_passed_over() {
     let Some(server) = private("silent_hosts", &["fsync=off"]) else { return };
     drop(open(&server.url()).await.expect("installs"));
     let links: [Link; 3] = from_fn(|_| Link::to(server.address()).expect("a port is free"));
-    links.iter().for_each(|link| link.stall(Way::Replies));
+    for link in &links {
+        link.stall(Way::Replies);
+    }
     let hosts = links.each_ref().map(|link| link.address().to_string()).join(",");
     let url = server.url().replace('@', &format!("@{hosts},")) + "&timeout=6s";
     let client = open(&url).await.expect("the last host answers");

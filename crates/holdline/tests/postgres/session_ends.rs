@@ -82,8 +82,8 @@ async fn a_removed_holders_token_is_below_the_nexts() {
     assert!(next.leave(&other).await);
 }
 
-/// A removal by force whose reply is lost may have ended the session. A second attempt does not find
-/// it, and its token could be above that of the next holder.
+/// A removal by force whose reply is lost may have ended the session. A second attempt does not
+/// find it, and its token could be above that of the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removal_whose_reply_is_lost_is_in_doubt() {
     const REMOVES: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' \

@@ -163,7 +163,9 @@ impl Late {
         let mut watched = self.0.lock();
         let Watched { leases, entries } = &mut *watched;
         leases.remove(&lease);
-        entries.iter_mut().for_each(|entry| entry.leases.retain(|other| *other != lease));
+        for entry in entries.iter_mut() {
+            entry.leases.retain(|other| *other != lease);
+        }
         let (over, rest) = entries.drain(..).partition(|entry: &Entry| entry.leases.is_empty());
         *entries = rest;
         drop(watched);
