@@ -160,7 +160,8 @@ pub struct Event {
     /// The owner or ticket known to the store.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "ticket")]
     pub owner: Option<String>,
-    /// The requested lease.
+    /// The requested lease; of another place of a waiter, how long the store may have heard nothing
+    /// from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// The requested share of the lock's capacity; 1 if absent.

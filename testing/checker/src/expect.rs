@@ -91,6 +91,8 @@ pub struct Expect {
     pub liveness_ns: Option<u64>,
     /// How long the effects of a fault may last after its heal.
     pub settle_ns: u64,
+    /// How long a waiter may be silent before the store may remove its place, if that is known.
+    pub silence_ns: Option<u64>,
     /// The rules that the store does not promise under some faults.
     pub unpromised: Vec<Unpromised>,
 }
@@ -120,6 +122,7 @@ impl Default for Expect {
             handoff: None,
             liveness_ns: None,
             settle_ns: 1_000_000_000,
+            silence_ns: None,
             unpromised: Vec::new(),
         }
     }

@@ -384,6 +384,13 @@ fn r9_who_came_first_is_served_first() {
     let again = || vec![event(15, "a", Op::Enqueue, Phase::Ok, 1)];
     fails(Rule::R9, &[wait("a", 0, 30, 2), again(), wait("b", 5, 20, 1)], &fifo);
     passes(Rule::R9, &[wait("a", 0, 30, 2), again(), wait("b", 5, 20, 1), flush(10)], &fifo);
+    // Nor does one that was lost because the store had heard nothing for long enough.
+    let silent = |ms| vec![event(15, "a", Op::Enqueue, Phase::Ok, 1).ttl_ms(ms)];
+    let known = Expect { silence_ns: Some(9 * MS), ..fifo.clone() };
+    let lost_after = |ms| [wait("a", 0, 30, 2), silent(ms), wait("b", 5, 20, 1)];
+    passes(Rule::R9, &lost_after(9), &known);
+    fails(Rule::R9, &lost_after(8), &known);
+    fails(Rule::R9, &lost_after(9), &fifo);
 }
 
 #[test]

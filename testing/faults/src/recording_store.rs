@@ -30,7 +30,14 @@ struct Known {
 
 struct Notes {
     pen: Arc<Writer>,
-    tickets: Mutex<HashMap<TicketId, Known>>,
+    known: Mutex<AllKnown>,
+}
+
+#[derive(Default)]
+struct AllKnown {
+    tickets: HashMap<TicketId, Known>,
+    /// The last ticket of an attempt, which gets another one if its place is lost.
+    last: HashMap<u64, TicketId>,
 }
 
 #[derive(Clone)]
@@ -43,7 +50,7 @@ pub(crate) struct RecordingStore {
 
 impl RecordingStore {
     pub(crate) fn new(store: Arc<dyn Store>, pen: Arc<Writer>, lies: bool) -> Self {
-        RecordingStore { store, notes: Arc::new(Notes { pen, tickets: Mutex::default() }), lies }
+        RecordingStore { store, notes: Arc::new(Notes { pen, known: Mutex::default() }), lies }
     }
 
     /// The answer as it is passed on.
@@ -59,19 +66,22 @@ impl RecordingStore {
 
 impl Notes {
     fn known(&self, id: TicketId) -> Option<Known> {
-        let mut tickets = self.tickets.lock().unwrap();
-        if let Some(known) = tickets.get(&id) {
+        let mut all = self.known.lock().unwrap();
+        if let Some(known) = all.tickets.get(&id) {
             return Some(*known);
         }
         let attempt = ATTEMPT.try_with(|n| *n).ok()?;
-        let known = Known { attempt, place: None, heard: 0, holds: false };
-        tickets.insert(id, known);
+        let before = all.last.insert(attempt, id).and_then(|id| all.tickets.get(&id).copied());
+        let first = Known { attempt, place: None, heard: 0, holds: false };
+        let known = before.filter(|known| !known.holds).unwrap_or(first);
+        all.tickets.insert(id, known);
         Some(known)
     }
 
     /// Records the answer to a ticket that did not hold before, and when it was asked. A place is
     /// recorded when it is new or has changed; then with the time since the request that had
-    /// confirmed the previous one, during which the store may have heard nothing.
+    /// confirmed the previous one, of this ticket or of an earlier one of the same attempt; the store
+    /// may have heard nothing during that time.
     fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
         let place = match answer {
             Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
@@ -87,9 +97,12 @@ impl Notes {
             None if !holds => _ = self.pen.write(event).unwrap(),
             _ => {}
         }
+        // A place that replaces a lost one may be lost with the session that lost that: it counts
+        // once it is confirmed.
+        let heard = if known.place.is_none_or(|old| old == place) { sent } else { known.heard };
         let place = known.place.or((!holds).then_some(place)).map(|_| place);
-        let now = Known { place, heard: sent, holds, ..known };
-        self.tickets.lock().unwrap().insert(id, now);
+        let now = Known { place, heard, holds, ..known };
+        self.known.lock().unwrap().tickets.insert(id, now);
     }
 
     /// Records the answer to a renewal.

@@ -29,7 +29,7 @@ pub struct Plan {
 const CLIENTS: usize = 3;
 const TASKS: usize = 4;
 const WRITER: u32 = 1 << 30;
-/// How long the links fail.
+/// How long the links fail at least.
 const FAILING: Duration = Duration::from_secs(15);
 
 /// A guard of any recipe.
@@ -194,12 +194,12 @@ pub async fn run(plan: Plan) {
         clients.push((client, flaky));
     }
     sleep(FAILING).await;
+    // A busy machine is slow, too.
+    until("enough was held", async || holders.grants.load(Ordering::Relaxed) > 20).await;
     over.store(true, Ordering::Relaxed);
     for task in join_all(tasks).await {
         task.expect("no panic");
     }
-    let grants = holders.grants.load(Ordering::Relaxed);
-    assert!(grants > 20, "hardly anything was held: {grants}");
     // The clients live on, so that nothing ends with them.
     let other =
         open(&format!("{scheme}://{}{options}", hosts.join(","))).await.expect("a good URL");

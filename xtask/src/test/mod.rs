@@ -16,6 +16,7 @@ use std::io::{BufReader, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use steps::{Step, Work};
@@ -24,6 +25,9 @@ use tools::Tool;
 /// The time limit of the whole run in CI, so that a hanging one ends: three times its duration on a
 /// quiet machine with four cores. There is no limit on other machines.
 const CI_BUDGET: Duration = Duration::from_secs(80 * 60);
+
+/// The number of steps that run at a time while most of them wait.
+const AT_ONCE: usize = 3;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
@@ -132,8 +136,8 @@ impl Common {
     }
 
     fn step(&self, step: &Step) {
-        if let Work::Beside(first, lanes, others) = step.work {
-            return self.beside(first, lanes, others);
+        if let Work::Beside(first, waiting, others) = step.work {
+            return self.beside(first, waiting, others);
         }
         // In CI nobody watches, and the table names the failed tests by their output.
         if self.in_ci {
@@ -145,32 +149,35 @@ impl Common {
         self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs the first steps, then lanes of steps, in parallel if there are several processors; and
-    /// beside them the other steps, on processors that no test uses. The output of a step is shown
-    /// when it has ended.
-    fn beside(&self, first: &[Step], lanes: &[&[Step]], others: &[Step]) {
+    /// Runs the first steps, then several of the waiting ones at a time if there are several
+    /// processors; and beside all of them the other steps, on processors that no test uses. The
+    /// output of a step is shown when it has ended.
+    fn beside(&self, first: &[Step], waiting: &[Step], others: &[Step]) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let parallel = cores > 1;
-        let one_after_another = [&lanes.concat()[..]];
+        let at_once = if cores > 1 { AT_ONCE } else { 1 };
+        let next = AtomicUsize::new(0);
+        let one_after_another = |steps: &[Step]| steps.iter().for_each(|step| self.announced(step));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 lower_priority();
-                self.logged_each(others);
+                one_after_another(others);
             });
-            self.logged_each(first);
-            for lane in if parallel { lanes } else { &one_after_another } {
-                scope.spawn(|| self.logged_each(lane));
+            one_after_another(first);
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some(step) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        self.announced(step);
+                    }
+                });
             }
         });
     }
 
-    fn logged_each(&self, steps: &[Step]) {
-        for step in steps {
-            if !self.in_ci {
-                println!("... {} begins", step.name);
-            }
-            self.logged(step);
+    fn announced(&self, step: &Step) {
+        if !self.in_ci {
+            println!("... {} begins", step.name);
         }
+        self.logged(step);
     }
 
     fn logged(&self, step: &Step) {
@@ -254,8 +261,11 @@ impl Run<'_> {
             }
         }
         command.envs(variables.iter().map(|(name, url)| (*name, url)));
-        // In CI nothing is noted: there a test that lacks something fails.
-        if !in_ci {
+        // In CI nothing is noted: there a test that lacks something fails. Nor is anything built
+        // twice, so what would make that faster is not written.
+        if *in_ci {
+            command.env("CARGO_INCREMENTAL", "0");
+        } else {
             command.env("HOLDLINE_TEST_MISSING", missing);
         }
         match said.and_then(|()| guard.run(&mut command, *deadline)) {

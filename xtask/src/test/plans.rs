@@ -76,7 +76,7 @@ pub(super) const WHOLE: Plan = Plan {
         CLIPPY,
         TIDY,
         step("build of the tests", Tests(&["--no-run"])),
-        step("tests, and the rest beside them", Beside(LONG_TESTS, LANES, BESIDE_TESTS)),
+        step("tests, and the rest beside them", Beside(LONG_TESTS, WAITING_TESTS, BESIDE_TESTS)),
     ],
 };
 
@@ -86,25 +86,19 @@ const LONG_TESTS: &[Step] = &[
     step("fault runs", Tests(&["--test", "faults"])),
 ];
 
-/// The tests that wait most of the time, in lanes that run in parallel if there are several
-/// processors. They take about as long.
-const LANES: &[&[Step]] = &[
-    &[
-        step("zookeeper", Tests(&["--test", "zookeeper"])),
-        step("redis", Tests(&["--test", "redis"])),
-        step("etcd", Tests(&["--test", "etcd"])),
-    ],
-    &[
-        step("postgres", Tests(&["--test", "postgres"])),
-        step("sqlite", Tests(&["--test", "sqlite"])),
-        step("other tests", OtherTests),
-    ],
-    &[
-        step("reaper", Tests(&["--test", "reaper"])),
-        step("quorum", Tests(&["--test", "quorum"])),
-        step("interop", Tests(&["--test", "peers"])),
-        step("mysql", Tests(&["--test", "mysql"])),
-    ],
+/// The tests that wait most of the time: several of them run in parallel if there are several
+/// processors. Those that take longest come first, so that none is left over at the end.
+const WAITING_TESTS: &[Step] = &[
+    step("other tests", OtherTests),
+    step("zookeeper", Tests(&["--test", "zookeeper"])),
+    step("redis", Tests(&["--test", "redis"])),
+    step("quorum", Tests(&["--test", "quorum"])),
+    step("mysql", Tests(&["--test", "mysql"])),
+    step("sqlite", Tests(&["--test", "sqlite"])),
+    step("etcd", Tests(&["--test", "etcd"])),
+    step("postgres", Tests(&["--test", "postgres"])),
+    step("interop", Tests(&["--test", "peers"])),
+    step("reaper", Tests(&["--test", "reaper"])),
 ];
 
 /// What needs no servers: mostly compilation, while no test needs the processors. The first ones
@@ -122,8 +116,8 @@ const BESIDE_TESTS: &[Step] = &[
 
 /// Whether a step of the whole names a test binary.
 pub(super) fn has_a_step(test: &str) -> bool {
-    let steps = LONG_TESTS.iter().chain(LANES.iter().copied().flatten());
-    steps.into_iter().any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
+    let mut steps = LONG_TESTS.iter().chain(WAITING_TESTS);
+    steps.any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
 }
 
 /// The most informative steps in the least time, without a server.
@@ -400,8 +394,8 @@ mod tests {
     #[test]
     fn every_named_test_is_there() {
         let found = crate::workspace::test_targets().unwrap();
-        let lanes = LANES.iter().copied().flatten().chain(LONG_TESTS);
-        for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps).chain(lanes) {
+        let whole = LONG_TESTS.iter().chain(WAITING_TESTS);
+        for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps).chain(whole) {
             let Tests(args) = step.work else { continue };
             for pair in args.windows(2).filter(|pair| pair[0] == "--test") {
                 let there = |name: &String| match pair[1].strip_suffix('*') {

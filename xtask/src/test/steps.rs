@@ -35,9 +35,9 @@ pub(super) enum Work {
     OtherTests,
     /// A part of this program.
     Own(fn(&Run<'_>) -> Outcome<Verdict>),
-    /// Steps that run one after another; then lanes of steps, which run in parallel, the steps of a
-    /// lane one after another; and beside all of these, steps of the lowest priority.
-    Beside(&'static [Step], &'static [&'static [Step]], &'static [Step]),
+    /// Steps that run one after another; then steps of which several run at a time; and beside all of
+    /// these, steps of the lowest priority, one after another.
+    Beside(&'static [Step], &'static [Step], &'static [Step]),
 }
 
 /// Runs one step.
@@ -49,7 +49,9 @@ pub(super) fn run(step: &Step, run: &Run<'_>) -> Verdict {
         }
         Work::OtherTests => other_tests(run).unwrap_or_else(Verdict::Failed),
         Work::Own(work) => work(run).unwrap_or_else(Verdict::Failed),
-        Work::Beside(..) => Verdict::Failed("lanes stand in no lane".to_owned()),
+        Work::Beside(..) => {
+            Verdict::Failed("steps beside others cannot stand among them".to_owned())
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The order of the queue is known only where the store acknowledged one place before the other was
 //! requested. Waiters affected by a fault may have lost their place and are not judged. A waiter
-//! that got another place after a fault of any kind (the store may have served no one then) is
-//! judged by that one; without a fault, no place may be lost.
+//! that got another place after a fault of any kind (the store may have served no one then), or
+//! after the store had heard nothing from it for long enough, is judged by that one; otherwise, no
+//! place may be lost.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,14 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 /// When the store acknowledged this waiter's place, if it kept that place undisturbed.
 fn acknowledged(cx: &Cx<'_>, waiter: &Attempt<'_>, end: u64) -> Option<u64> {
     let first = waiter.enqueue.outcome?.t;
-    let again = waiter.requeued.map(|event| event.t).filter(|again| cx.any_fault(first, *again));
-    let at = again.unwrap_or(first);
+    let silent = |event: &Event| {
+        let longest = cx.expect.silence_ns;
+        longest
+            .zip(event.ttl_ms)
+            .is_some_and(|(longest, ms)| ms.saturating_mul(1_000_000) >= longest)
+    };
+    let again = waiter.requeued.filter(|event| silent(event) || cx.any_fault(first, event.t));
+    let at = again.map_or(first, |event| event.t);
     (!cx.faulty(waiter.process(), at, end)).then_some(at)
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// How long a waiter may be silent, in milliseconds.
-const WAIT_LEASE: u64 = 3000;
+pub(super) const WAIT_LEASE: u64 = 3000;
 
 /// The fate of the places.
 #[derive(Debug, Default)]
