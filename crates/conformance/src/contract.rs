@@ -240,6 +240,13 @@ async fn a_place_lasts_no_longer_than_its_lease(ctx: Ctx) {
         let whole = rests.iter().zip(leases).all(|(rest, lease)| *rest + since >= lease);
         assert!(whole && rests.len() == 2, "{rests:?} are left of {leases:?} after {since:?}");
     }
+    // An admitted waiter has the lease of a holder from its next request on.
+    raw.leave(&holder).await;
+    start = clock::now();
+    assert_eq!(raw.keep(&patient, seqs[1]).await, Standing::Admitted(seqs[1]));
+    let rest = raw.store.snapshot(&raw.line).await.expect("works").places[0].expires_in;
+    let since = start.until(clock::now()) + ROUNDING;
+    assert!(rest + since >= patient.lease, "{rest:?} are left after {since:?}");
 }
 
 /// With the wait lease that the library asks for, so a lost notice costs no more (G13).

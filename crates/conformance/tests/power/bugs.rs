@@ -73,6 +73,8 @@ planted! {
     TokensFall => "contract::a_departure_admits_the_next",
     /// A renewal gives a new token.
     RenewalsChangeTokens => "contract::enter_is_idempotent",
+    /// An admitted waiter has another token than its place.
+    AdmissionChangesTokens => "contract::a_departure_admits_the_next",
     /// A ticket that reserves several tokens has one.
     IgnoresTokenCounts => "contract::a_span_reserves_tokens",
 
@@ -107,6 +109,8 @@ planted! {
     LapsesTooLate => "contract::a_place_lasts_no_longer_than_its_lease",
     /// A waiter has the lease of a holder.
     IgnoresWaitLeases => "contract::a_place_lasts_no_longer_than_its_lease",
+    /// An admitted waiter has the lease of a waiter.
+    KeepsWaitLeases => "contract::a_place_lasts_no_longer_than_its_lease",
 
     // Notices.
     /// No waiter is ever told.

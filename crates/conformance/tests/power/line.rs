@@ -18,6 +18,8 @@ struct Place {
     id: TicketId,
     seq: Seq,
     weight: u32,
+    /// Whether it was not admitted when it came.
+    waited: bool,
     expires: Instant,
     note: Arc<str>,
 }
@@ -158,7 +160,8 @@ impl Line {
             self.places[at].weight = ticket.weight;
         }
         let admitted = self.is_admitted(at);
-        let (bug, expires) = (self.bug, self.expiry(ticket, admitted));
+        let waits = self.has(Bug::KeepsWaitLeases) && self.places[at].waited;
+        let (bug, expires) = (self.bug, self.expiry(ticket, admitted && !waits));
         let place = &mut self.places[at];
         place.expires = match bug {
             Some(Bug::RenewalsExtendNothing) if admitted => place.expires,
@@ -187,12 +190,14 @@ impl Line {
             id: ticket.id,
             seq: self.token(last, ticket),
             weight: ticket.weight,
+            waited: false,
             expires: Instant::now(),
             note: Arc::clone(note),
         };
         self.places.insert(at, place);
         let admitted = self.is_admitted(at);
         self.places[at].expires = self.expiry(ticket, admitted);
+        self.places[at].waited = !admitted;
         let has_place = match self.bug {
             Some(Bug::TryTakesAPlace) => true,
             Some(Bug::PromisesAQueueItHasNot) => admitted,
@@ -237,7 +242,8 @@ impl Line {
     fn standing(&self, at: usize, ticket: &Ticket) -> Standing {
         let place = &self.places[at];
         if self.is_admitted(at) {
-            return Standing::Admitted(place.seq);
+            let changes = place.waited && self.has(Bug::AdmissionChangesTokens);
+            return Standing::Admitted(Seq(place.seq.0 + u64::from(changes)));
         }
         let soonest = self.places[..at].iter().map(|ahead| ahead.expires).min();
         let lapse = soonest.unwrap_or(place.expires).saturating_duration_since(Instant::now());
