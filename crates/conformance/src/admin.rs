@@ -249,6 +249,8 @@ async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
     let shown: Vec<_> = info.evictions.into_iter().map(|gone| (gone.id, gone.reason)).collect();
     assert_eq!(shown, ids[2..], "the last {most}, oldest first");
     assert_eq!(info.capacity, 0);
+    let other = line(&client, &ctx.name("y"), 0, 0).await;
+    assert!(other.evictions.is_empty(), "they are of another lock: {:?}", other.evictions);
     assert_eq!(client.list(&name).await.expect("the store is there"), []);
 }
 

@@ -3,6 +3,7 @@
 
 use super::kit::{Raw, eventually, in_time, poll_once, ticket};
 use super::{Ctx, group};
+use crate::clock;
 use holdline::ErrorKind;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use std::sync::Arc;
@@ -26,12 +27,15 @@ group! { "contract":
     a_waiter_looks_again_within_a_second needs Queues,
     a_renewal_lengthens_and_never_shortens,
     a_lower_weight_admits_the_next needs Queues Weights,
+    a_lower_weight_wakes_the_next needs Queues Weights Wakes,
     a_span_reserves_tokens needs Spans Fences,
     a_notice_is_kept_until_it_is_watched_for needs Queues Wakes,
     a_notice_comes_while_it_is_watched_for needs Queues Wakes,
+    a_notice_that_gives_a_place_is_true needs Queues Wakes,
     a_background_handle_is_the_same_store,
     dropped_calls_are_done_or_not_done,
     an_eviction_takes_one_place needs Queues,
+    an_eviction_wakes_the_next needs Queues Wakes,
     an_eviction_by_a_wrong_id_does_nothing,
     an_eviction_fences_the_victim_and_nobody_else needs Queues Fences,
 }
@@ -171,12 +175,14 @@ async fn what_is_not_heard_of_lapses(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
     let mine = Ticket { lease: ctx.lease, ..ticket(&ctx, 1, 1) };
     let seq = raw.hold(&mine).await;
-    let prefix = raw.line.as_str();
-    assert_eq!(raw.store.list(prefix).await.expect("works").len(), 1);
+    let listed = || async { raw.store.list(raw.line.as_str()).await.expect("works") };
+    assert_eq!(listed().await, std::slice::from_ref(&raw.line));
+    // Before any other operation could have removed the place.
+    eventually("a list without the place", || async { listed().await.is_empty() }).await;
     eventually("the place lapses", || async { raw.seen().await.is_empty() }).await;
     assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
     assert!(!raw.leave(&mine).await);
-    assert_eq!(raw.store.list(prefix).await.expect("works"), [], "nobody stands there");
+    assert_eq!(listed().await, [], "nobody stands there");
     raw.hold(&ticket(&ctx, 1, 1)).await;
 }
 
@@ -210,21 +216,37 @@ async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
 }
 
 /// A crashed holder blocks others for its lease (G11), and a dead waiter for its wait lease (G12).
+/// Nor is a lease shorter than was asked for.
 async fn a_place_lasts_no_longer_than_its_lease(ctx: Ctx) {
+    /// What a store may round, and other clocks may differ.
+    const ROUNDING: Duration = Duration::from_millis(500);
     let raw = Raw::new(&ctx).await;
     let (holder, waiter) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
     let waiter = Ticket { wait_lease: Duration::from_secs(3), ..waiter };
+    let mut start = clock::now();
     let seqs = [raw.hold(&holder).await, raw.queue(&waiter).await];
-    let leases = [holder.lease, waiter.wait_lease];
-    for again in [false, true] {
-        if again {
+    let patient = Ticket { wait_lease: waiter.wait_lease * 2, ..waiter };
+    for waiter in [waiter, patient] {
+        if waiter == patient {
+            start = clock::now();
             raw.keep(&holder, seqs[0]).await;
-            raw.keep(&waiter, seqs[1]).await;
+            raw.keep(&patient, seqs[1]).await;
         }
+        let leases = [holder.lease, waiter.wait_lease];
         let view = raw.store.snapshot(&raw.line).await.expect("works");
         let rests: Vec<_> = view.places.iter().map(|place| place.expires_in).collect();
         assert!(rests.iter().zip(leases).all(|(rest, lease)| *rest <= lease), "{rests:?}");
+        let since = start.until(clock::now()) + ROUNDING;
+        let whole = rests.iter().zip(leases).all(|(rest, lease)| *rest + since >= lease);
+        assert!(whole && rests.len() == 2, "{rests:?} are left of {leases:?} after {since:?}");
     }
+    // An admitted waiter has the lease of a holder from its next request on.
+    raw.leave(&holder).await;
+    start = clock::now();
+    assert_eq!(raw.keep(&patient, seqs[1]).await, Standing::Admitted(seqs[1]));
+    let rest = raw.store.snapshot(&raw.line).await.expect("works").places[0].expires_in;
+    let since = start.until(clock::now()) + ROUNDING;
+    assert!(rest + since >= patient.lease, "{rest:?} are left after {since:?}");
 }
 
 /// With the wait lease that the library asks for, so a lost notice costs no more (G13).
@@ -262,13 +284,29 @@ async fn a_lower_weight_admits_the_next(ctx: Ctx) {
     let all_seq = raw.hold(&all).await;
     let one_seq = raw.queue(&one).await;
     raw.queue(&rest).await;
+    let weights = || async {
+        let view = raw.store.snapshot(&raw.line).await.expect("works");
+        view.places.iter().map(|place| place.weight).collect::<Vec<_>>()
+    };
+    assert_eq!(weights().await, [5, 1, 4]);
     let lighter = Ticket { weight: 2, ..all };
     assert_eq!(raw.keep(&lighter, all_seq).await, Standing::Admitted(all_seq));
+    assert_eq!(weights().await, [2, 1, 4]);
     assert_eq!(raw.keep(&one, one_seq).await, Standing::Admitted(one_seq));
     assert_eq!(raw.seen().await, [(all.id, true), (one.id, true), (rest.id, false)]);
     raw.keep(&Ticket { weight: 1, ..all }, all_seq).await;
     raw.leave(&one).await;
     assert_eq!(raw.seen().await, [(all.id, true), (rest.id, true)]);
+}
+
+async fn a_lower_weight_wakes_the_next(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (all, one) = (ticket(&ctx, 5, 5), ticket(&ctx, 1, 5));
+    let all_seq = raw.hold(&all).await;
+    let one_seq = raw.queue(&one).await;
+    raw.keep(&Ticket { weight: 4, ..all }, all_seq).await;
+    in_time("the notice", raw.store.watch(&raw.line, one.id)).await.expect("works");
+    assert_eq!(raw.keep(&one, one_seq).await, Standing::Admitted(one_seq));
 }
 
 async fn a_span_reserves_tokens(ctx: Ctx) {
@@ -307,6 +345,26 @@ async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
     tokio::task::yield_now().await;
     far.leave(&holder).await;
     in_time("the notice", watch).await.expect("the watcher is admitted");
+}
+
+/// The waiter need not ask after such a notice: it takes the lock (G1).
+async fn a_notice_that_gives_a_place_is_true(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let [holder, next, last] = [0; 3].map(|_| ticket(&ctx, 1, 1));
+    raw.hold(&holder).await;
+    let (next_seq, last_seq) = (raw.queue(&next).await, raw.queue(&last).await);
+    let watch = async |who: &Ticket| raw.store.watch(&raw.line, who.id).await.expect("works");
+    raw.leave(&holder).await;
+    let given = in_time("the notice", watch(&next)).await;
+    assert!(given.is_none_or(|seq| seq == next_seq), "{given:?} is given instead of {next_seq:?}");
+    assert_eq!(raw.keep(&next, next_seq).await, Standing::Admitted(next_seq));
+    // A notice may come too early, but then it gives no place.
+    let early = clock::within(clock::now().after(ctx.brief()), watch(&last)).await;
+    assert_eq!(early.flatten(), None, "a notice gave a place to a waiter that was not admitted");
+    raw.leave(&next).await;
+    let given = in_time("the notice", watch(&last)).await;
+    assert!(given.is_none_or(|seq| seq == last_seq), "{given:?} is given instead of {last_seq:?}");
+    assert_eq!(raw.keep(&last, last_seq).await, Standing::Admitted(last_seq));
 }
 
 async fn a_background_handle_is_the_same_store(ctx: Ctx) {
@@ -360,6 +418,17 @@ async fn an_eviction_takes_one_place(ctx: Ctx) {
     assert_eq!(raw.keep(&tickets[0], first).await, Standing::Lost);
     assert_eq!(raw.keep(&tickets[2], third).await, Standing::Admitted(third));
     assert!(!raw.leave(&tickets[0]).await);
+}
+
+async fn an_eviction_wakes_the_next(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (holder, next) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    raw.hold(&holder).await;
+    let seq = raw.queue(&next).await;
+    let token = raw.store.evict(&raw.line, holder.id, "a test").await.expect("works");
+    assert!(token.is_some(), "it was there");
+    in_time("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+    assert_eq!(raw.keep(&next, seq).await, Standing::Admitted(seq));
 }
 
 async fn an_eviction_by_a_wrong_id_does_nothing(ctx: Ctx) {

@@ -18,22 +18,40 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The time limit of a wait that must succeed, generous for a busy machine.
+/// The default time limit of a wait that must succeed, generous for a busy machine.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+tokio::task_local! {
+    /// The time limit of the subject of the case that this task runs. The tasks that a case starts
+    /// have the default.
+    static SUBJECTS_LIMIT: Duration;
+}
+
+/// Runs a case with its subject's time limit.
+pub(super) async fn limited(time: Duration, case: impl Future<Output = ()>) {
+    SUBJECTS_LIMIT.scope(time, case).await;
+}
+
+/// The time limit of a wait that must succeed.
+fn time_limit() -> Duration {
+    SUBJECTS_LIMIT.try_with(|time| *time).unwrap_or(TIME_LIMIT)
+}
 
 /// Runs `work`, which must end within the time limit.
 pub(super) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match clock::within(clock::now().after(TIME_LIMIT), work).await {
+    let time = time_limit();
+    match clock::within(clock::now().after(time), work).await {
         Some(output) => output,
-        None => panic!("{what}: not within {TIME_LIMIT:?}"),
+        None => panic!("{what}: not within {time:?}"),
     }
 }
 
 /// Polls until the check holds, within the time limit.
 pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    let limit = clock::now().after(TIME_LIMIT);
+    let time = time_limit();
+    let limit = clock::now().after(time);
     while !check().await {
-        assert!(clock::now() < limit, "{what}: not within {TIME_LIMIT:?}");
+        assert!(clock::now() < limit, "{what}: not within {time:?}");
         clock::pause(Duration::from_millis(3)).await;
     }
 }
@@ -45,7 +63,8 @@ pub(super) async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
 
 /// Waits until the line has this many holders and waiters, and returns them.
 pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: usize) -> LockInfo {
-    let limit = clock::now().after(TIME_LIMIT);
+    let time = time_limit();
+    let limit = clock::now().after(time);
     loop {
         let info = client.inspect(name).await.expect("the store is there");
         if info.holders.len() == holders && info.waiters.len() == waiters {
@@ -53,7 +72,7 @@ pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: u
         }
         assert!(
             clock::now() < limit,
-            "expected {holders} holders and {waiters} waiters in {TIME_LIMIT:?}, but saw {info:?}"
+            "expected {holders} holders and {waiters} waiters in {time:?}, but saw {info:?}"
         );
         clock::pause(Duration::from_millis(3)).await;
     }

@@ -76,6 +76,11 @@ pub trait Subject: Send + Sync + 'static {
     /// it.
     fn lease(&self) -> Duration;
 
+    /// The time limit of each wait that must succeed. Default: 30 s, generous for a busy machine.
+    fn time_limit(&self) -> Duration {
+        kit::TIME_LIMIT
+    }
+
     /// How much longer an operation may take for each place in the line. Zero, unless the store can
     /// only list whole lines.
     fn each_place(&self) -> Duration {
@@ -284,7 +289,8 @@ impl Case {
         if let Some(need) = self.needs.iter().find(unmet) {
             return Verdict::NotPromised(*need);
         }
-        let task = tokio::spawn((self.body)(ctx));
+        let limit = ctx.subject.time_limit();
+        let task = tokio::spawn(kit::limited(limit, (self.body)(ctx)));
         let abort = task.abort_handle();
         match clock::within(clock::now().after(LIMIT), task).await {
             Some(Ok(())) => Verdict::Passed,

@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// The shortest interval at which an acquisition that waits for room checks for an outage.
 const ROOM_CHECK: Duration = Duration::from_millis(50);
+/// The shortest wait between two requests: a store that asks for none, and answers without I/O,
+/// would never let another task of the thread run.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires a lock; `None` if that was not possible in the given time.
 ///
@@ -66,8 +69,7 @@ pub(crate) async fn acquire(
                 }
             }
             Action::Wait { until, seq } => {
-                let told = notice(handles, request, &ticket, seq.is_some());
-                within(until, told).await.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
+                wait(handles, request, &ticket, until, seq.is_some()).await
             }
             Action::Grant { seq, sent } => {
                 let timer = request.timer(sent);
@@ -136,6 +138,19 @@ fn new_acquisition(handles: &StoreHandles, request: &AcquireRequest) -> Acquisit
     let acquisition = Acquisition::new(request.mode, request.lease, request.limit)
         .outlasting(request.outage, reached);
     if request.renew { acquisition.trusting(request.wait_lease) } else { acquisition }
+}
+
+/// Waits for a notice until this time, but at least for a moment.
+async fn wait(
+    handles: &StoreHandles,
+    request: &AcquireRequest,
+    ticket: &Ticket,
+    until: Time,
+    has_place: bool,
+) -> Event {
+    let until = until.max(clock::now().after(SHORTEST_WAIT)).min(request.limit);
+    let told = notice(handles, request, ticket, has_place);
+    within(until, told).await.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
 }
 
 /// Waits for a notice, for ever if none will come. Returns our place if the notice proves its

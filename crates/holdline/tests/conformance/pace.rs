@@ -188,6 +188,10 @@ impl Subject for Unhurried {
         self.0.lease() * LONGER
     }
 
+    fn time_limit(&self) -> Duration {
+        self.0.time_limit()
+    }
+
     fn each_place(&self) -> Duration {
         self.0.each_place() * LONGER
     }
