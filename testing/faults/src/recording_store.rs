@@ -80,8 +80,8 @@ impl Notes {
 
     /// Records the answer to a ticket that did not hold before, and when it was asked. A place is
     /// recorded when it is new or has changed; then with the time since the request that had
-    /// confirmed the previous one, of this ticket or of an earlier one of the same attempt; the store
-    /// may have heard nothing during that time.
+    /// confirmed the previous one, of this ticket or of an earlier one of the same attempt, during
+    /// which the store may have heard nothing.
     fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
         let place = match answer {
             Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,

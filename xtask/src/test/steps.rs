@@ -35,8 +35,8 @@ pub(super) enum Work {
     OtherTests,
     /// A part of this program.
     Own(fn(&Run<'_>) -> Outcome<Verdict>),
-    /// Steps that run one after another; then steps of which several run at a time; and beside all of
-    /// these, steps of the lowest priority, one after another.
+    /// Steps that run one after another; then steps of which several run at a time; and beside all
+    /// of these, steps of the lowest priority, one after another.
     Beside(&'static [Step], &'static [Step], &'static [Step]),
 }
 

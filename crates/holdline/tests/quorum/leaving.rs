@@ -107,6 +107,8 @@ async fn a_try_that_cannot_leave_is_in_doubt() {
     let standing = enter().await.expect("works");
     assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
     quorum.leave(&name(), TicketId(2)).await.expect("works");
+    let standing = enter().await.expect("works");
+    assert!(matches!(standing, Standing::Admitted(_)), "it has left for certain: {standing:?}");
 }
 
 /// The two who stand in for a victim are gone with the answer, and when nobody waits for it.
@@ -183,4 +185,54 @@ async fn a_repair_that_is_late_is_taken_back() {
     })
     .await;
     assert_eq!(taken(&nodes).await, NOWHERE);
+}
+
+/// Each time, also after the worker has once had nothing left to do.
+#[tokio::test]
+async fn a_departure_that_failed_on_a_node_is_repeated() {
+    let nodes = nodes(3);
+    let quorum = quorum(&nodes);
+    for id in 1..=3 {
+        let standing = quorum.enter(&name(), &ticket(id), &Arc::from(""), Enter::Try).await;
+        assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
+        nodes[2].calls(Op::Leave, 0, 2, Fault::FailBefore); // also the first attempt after that
+        assert!(quorum.leave(&name(), TicketId(id)).await.expect("two are enough"));
+        until("it is told", async || taken(&nodes).await == NOWHERE).await;
+    }
+}
+
+/// The node does not answer 64 requests, so the next one waits, until its caller has enough.
+#[tokio::test]
+async fn a_departure_that_waits_for_its_turn_is_not_dropped() {
+    let nodes = nodes(3);
+    let quorum = quorum(&nodes);
+    let names: Vec<Name> = (0..65).map(|n| Name::new(format!("n {n}")).expect("fine")).collect();
+    for name in &names {
+        let standing = quorum.enter(name, &ticket(1), &Arc::from(""), Enter::Try).await;
+        assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
+    }
+    nodes[2].calls(Op::Leave, 0, 64, Fault::HangBefore);
+    for name in &names {
+        assert!(quorum.leave(name, TicketId(1)).await.expect("two are enough"));
+    }
+    until("it is told", async || {
+        let view = nodes[2].snapshot(&names[64]).await.expect("works");
+        view.places.is_empty()
+    })
+    .await;
+}
+
+/// A silent node is left out of the round, and told by the worker.
+#[tokio::test]
+async fn a_silent_node_is_told_of_a_departure() {
+    let nodes = nodes(5);
+    let client = client(&nodes);
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600)); // it does not lapse
+    let guard = lock.lock().await.expect("works");
+    until("everywhere", async || taken(&nodes).await == [0, 1, 2, 3, 4]).await;
+    nodes[4].always(Op::Snapshot, Fault::HangBefore);
+    client.inspect("x").await.expect("a majority is there"); // here it is found out
+    guard.unlock().await.expect("held");
+    nodes[4].heal();
+    until("it is told", async || taken(&nodes).await == NOWHERE).await;
 }

@@ -8,6 +8,8 @@ mod nodes;
 mod silent;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod storm;
+#[cfg(feature = "simulation")]
+mod timeline;
 
 use holdline::store::{Store, Ticket};
 use holdline::stores::memory::Memory;

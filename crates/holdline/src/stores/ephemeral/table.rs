@@ -195,7 +195,7 @@ mod tests {
         table.forget(&records[2]);
         assert_eq!(ids(&table, 4), []);
         assert_eq!(
-            ids(&table, 50),
+            ids(&table, 10),
             [0, 1],
             "at the sooner of two times, and what is forgotten not"
         );
@@ -212,5 +212,35 @@ mod tests {
         table.insert(&new);
         table.forget(&old);
         assert!(table.find(TicketId(1)).is_some(), "it is a newer one of the same id");
+    }
+
+    #[test]
+    fn a_ticket_that_is_forgotten_gives_back_what_it_held() {
+        let table = Table::<First>::new(1);
+        let record = Arc::new(record(1, Time::NEVER));
+        table.insert(&record);
+        record.with(|place| {
+            place.watches.push(());
+            place.permit = Arc::clone(&table.entering).try_acquire_owned().ok();
+        });
+        assert_eq!(table.entering.available_permits(), 0);
+        table.forget(&record);
+        assert_eq!(table.entering.available_permits(), 1);
+        let (watches, is_told) = record.with(|place| (place.watches.len(), !place.entry.0));
+        assert!(watches == 0 && is_told);
+    }
+
+    #[test]
+    fn the_tickets_of_a_session_are_lost_with_it() {
+        let table = Table::<First>::new(1);
+        for id in 0..4 {
+            table.insert(&Arc::new(record(id, Time::NEVER)));
+        }
+        let lost = table.lose_all(|record| record.id.0 % 2 == 0);
+        assert_eq!(lost.len(), 2);
+        table.lose(TicketId(1));
+        table.lose(TicketId(9));
+        let gone = |id| table.find(TicketId(id)).expect("it is known").place().is_gone();
+        assert_eq!([0, 1, 2, 3].map(gone), [true, true, true, false]);
     }
 }

@@ -297,6 +297,7 @@ impl<E: Entry> Place<E> {
 pub(super) mod tests {
     use super::*;
     use crate::clock;
+    use futures_util::FutureExt;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     /// A ticket of this weight, with a lease of a minute.
@@ -316,6 +317,10 @@ pub(super) mod tests {
 
         fn has_room(place: &Place<Self>, _capacity: u32) -> bool {
             place.entry.0
+        }
+
+        fn forgotten(place: &mut Place<Self>) {
+            place.entry.0 = false;
         }
     }
 
@@ -401,7 +406,12 @@ pub(super) mod tests {
         }
         assert_eq!(hints.load(Ordering::Relaxed), 1, "only that of the holder");
         assert!(holds.lapse(now.after(Duration::from_secs(60)), &loss));
+        assert!(waiting(now).lapse(now, &loss), "it did not hold");
         assert_eq!(hints.load(Ordering::Relaxed), 1);
+        let other = waiting(now);
+        other.stand(&ticket(1, 1), now, true);
+        assert!(other.lapse(now.after(Duration::from_secs(60)), &loss));
+        assert_eq!(hints.load(Ordering::Relaxed), 2, "its holder has not been told");
     }
 
     #[test]
@@ -418,5 +428,117 @@ pub(super) mod tests {
             assert_eq!(record.place().state, State::Leaving { held });
             assert!(record.lapse(now.after(GRACE * 7), &loss), "its owner may have forgotten it");
         }
+    }
+
+    #[test]
+    fn a_place_is_kept_as_it_was_and_while_it_is_wanted() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        let at = |seconds| now.after(Duration::from_secs(seconds));
+        let record = waiting(at(60));
+        let kept = |how, began| record.is_kept(&ticket(1, 1), how, began).expect("it fits");
+        assert!(kept(Enter::Queue, at(59)) && kept(Enter::Keep(Seq(7)), at(59)));
+        assert!(!kept(Enter::Keep(Seq(6)), now), "it is another place");
+        assert!(!kept(Enter::Queue, at(60)), "it lapses at this time");
+        let asks = |weight, capacity| record.is_kept(&ticket(weight, capacity), Enter::Queue, now);
+        asks(1, 2).expect_err("the line has another capacity");
+        asks(2, 1).expect_err("no weight grows");
+        record.lose(&loss);
+        assert!(!kept(Enter::Queue, now), "it is gone");
+    }
+
+    #[test]
+    fn a_ticket_that_waits_is_kept_for_its_wait_lease() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        let at = |seconds| now.after(Duration::from_secs(seconds));
+        let brief = Ticket { wait_lease: Duration::from_secs(10), ..ticket(1, 1) };
+        let record = waiting(at(90));
+        record.place().entry.0 = false;
+        let waits = Some(Stands { held: false, ..HELD });
+        assert_eq!(record.stand(&brief, now, true), waits);
+        assert_eq!(record.place().due, at(10), "it is not kept for its lease");
+        assert_eq!(record.stand(&brief, at(5), false), waits);
+        assert_eq!(record.stand(&brief, now, false), waits);
+        assert_eq!(record.place().due, at(15), "a late request does not shorten it");
+        record.place().entry.0 = true;
+        assert_eq!(record.stand(&brief, at(10), false), Some(Stands { fresh: true, ..HELD }));
+        assert!(!record.lapse(at(69), &loss) && record.lapse(at(70), &loss));
+        assert!(!record.lapse(at(71), &loss), "it has lapsed already");
+    }
+
+    /// Its request may be late.
+    #[test]
+    fn a_ticket_without_an_entry_lapses_later() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        let record = record(5, now);
+        assert!(!record.lapse(now.after(GRACE / 2), &loss));
+        assert!(record.lapse(now.after(GRACE), &loss));
+    }
+
+    /// Also one that begins to wait after the news.
+    #[test]
+    fn a_waiter_is_woken_when_its_place_is_gone() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        let (lost, lapsed) = (waiting(now), waiting(now));
+        lost.lose(&loss);
+        assert!(lapsed.lapse(now, &loss));
+        for record in [lost, lapsed] {
+            assert!(record.news.notified().now_or_never().is_some(), "{:?}", record.place().state);
+            assert!(record.news.notified().now_or_never().is_none(), "it is told once");
+        }
+    }
+
+    #[test]
+    fn a_place_is_alive_or_gone_or_on_its_way_out() {
+        let record = waiting(clock::now());
+        let mut place = record.place();
+        for (state, alive, gone, was_held) in [
+            (State::New, true, false, false),
+            (State::Waiting, true, false, false),
+            (State::Held, true, false, true),
+            (State::Leaving { held: false }, false, false, false),
+            (State::Leaving { held: true }, false, false, true),
+            (State::Gone { held: false }, false, true, false),
+            (State::Gone { held: true }, false, true, true),
+            (State::Lapsed, false, true, false),
+        ] {
+            place.state = state;
+            let is = (place.is_alive(), place.is_gone(), place.was_held());
+            assert_eq!(is, (alive, gone, was_held), "{state:?}");
+            place.born(8);
+            let born = if state == State::New { State::Waiting } else { state };
+            assert_eq!(place.state, born, "an entry that is seen again changes nothing else");
+        }
+        place.state = State::New;
+        place.born(0);
+        assert_eq!(place.state, State::New, "it has no entry");
+    }
+
+    #[test]
+    fn a_loss_remembers_whether_the_ticket_held() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        for held in [false, true] {
+            let record = waiting(now);
+            record.place().entry.0 = held;
+            record.stand(&ticket(1, 1), now, true);
+            record.lose(&loss);
+            assert_eq!(record.place().state, State::Gone { held });
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_covered_by_later_requests_only() {
+        let record = waiting(clock::now());
+        let mut place = record.place();
+        assert!(!place.is_unsure());
+        place.miss();
+        let first = place.missed();
+        place.miss();
+        place.answered(first);
+        assert!(place.is_unsure(), "the second was missed after that request");
+        let second = place.missed();
+        place.answered(second);
+        place.answered(first);
+        assert!(!place.is_unsure(), "a late reply takes nothing back");
+        assert!(place.has_note(&Arc::from("")) && !place.has_note(&Arc::from("other")));
     }
 }

@@ -391,4 +391,47 @@ mod tests {
         }
         assert!(admitted > 10_000, "{admitted}");
     }
+
+    /// A view after a look at entries of these weights, by a ticket of this share.
+    fn view(ahead: &[u32], complete: bool, (weight, capacity): (u32, u32)) -> View<u8> {
+        let mut view = View::default();
+        let ahead = (0..).zip(ahead.iter().copied()).collect();
+        let look = Look { revision: 10, ahead, complete, most: None };
+        assert!(view.take(look, weight, capacity));
+        view
+    }
+
+    #[test]
+    fn a_look_is_due_before_the_last_known_blocker_goes() {
+        let mut incomplete = view(&[1; 4], false, (1, 1));
+        assert_eq!(incomplete.blockers(1, 1).0.len(), 4);
+        assert!(!incomplete.change((&0, None), 11, (1, 1)));
+        assert!(incomplete.change((&1, None), 12, (1, 1)), "two are left: it is time");
+        let mut complete = view(&[1; 4], true, (1, 1));
+        for (key, revision) in [(0, 11), (1, 12), (2, 13)] {
+            assert!(!complete.change((&key, None), revision, (1, 1)), "all are known");
+        }
+        assert!(complete.change((&3, None), 14, (1, 1)) && complete.has_room(1, 1));
+        let many = view(&[1; MOST + 1], true, (1, 17));
+        assert!(many.blockers(1, 17).0.is_empty(), "these are not compared one by one");
+    }
+
+    /// News may come twice, and what is behind the ticket is none.
+    #[test]
+    fn old_news_raise_no_weight() {
+        let mut view = view(&[5, 1], true, (4, 6));
+        assert!(!view.change((&9, None), 11, (4, 6)), "it is not ahead");
+        assert!(view.change((&0, Some(1)), 12, (4, 6)) && view.has_room(4, 6));
+        view.change((&0, Some(5)), 11, (4, 6));
+        assert!(view.has_room(4, 6));
+    }
+
+    #[test]
+    fn a_ticket_that_holds_watches_its_own_entry_only() {
+        let mut view = view(&[1, 1], true, (1, 3));
+        assert!(!view.turn_to_own(false) && view.has(&0), "it waits");
+        assert!(view.turn_to_own(true) && !view.has(&0));
+        assert_eq!(view.watched, Watched::Own);
+        assert!(!view.turn_to_own(true), "it does so already");
+    }
 }

@@ -1,0 +1,41 @@
+//! Which faults excuse what: their kind, their target and their time.
+
+use crate::{event, fails, fault, flush, forgets, grant, held, killed, not_held, passes};
+use holdline_checker::{Event, Expect, FaultKind, Op, Phase, Rule};
+
+fn keeps() -> Expect {
+    Expect { keeps_leases: true, ..Expect::small() }
+}
+
+/// A grant that is lost 99 ms after it was asked for, without a cause so far.
+fn loses(n: u64, from: u64) -> Vec<Event> {
+    [grant("a", n, from, n), vec![event(from + 99, "a", Op::Lost, Phase::Info, n)]].concat()
+}
+
+#[test]
+fn a_fault_is_felt_by_its_target_and_for_a_while() {
+    let cut = |target, times| fault(FaultKind::Partition, Some(target), times);
+    passes(Rule::R12, &[loses(1, 100), cut("a", (5, 10))], &keeps());
+    fails(Rule::R12, &[loses(1, 100), cut("b", (5, 10))], &keeps());
+    fails(Rule::R12, &[loses(1, 100), cut("a", (205, 210))], &keeps());
+    passes(Rule::R12, &[loses(1, 100), fault(FaultKind::Slow, None, (150, 160))], &keeps());
+    let brief = Expect { settle_ns: 0, ..keeps() };
+    fails(Rule::R12, &[loses(1, 100), cut("a", (5, 10))], &brief);
+}
+
+/// Another process by the same name is as good as any.
+#[test]
+fn a_death_does_not_excuse_the_next_process_for_long() {
+    passes(Rule::R12, &[killed("a", 5), loses(1, 500)], &keeps());
+    fails(Rule::R12, &[killed("a", 5), loses(1, 2_000)], &keeps());
+}
+
+#[test]
+fn only_the_named_rules_are_excused_and_only_under_the_named_fault() {
+    let overlap = || [held("a", 1, 20, 40, 1), held("b", 1, 25, 50, 2)].concat();
+    passes(Rule::R1, &[overlap(), flush(10)], &forgets());
+    fails(Rule::R1, &[overlap(), flush(10)], &Expect { settle_ns: 0, ..forgets() });
+    fails(Rule::R1, &[overlap(), fault(FaultKind::StoreRestart, None, (10, 22))], &forgets());
+    let thrown = [grant("a", 1, 20, 1), not_held("a", Op::Renew, (50, 51))].concat();
+    fails(Rule::R4, &[thrown, flush(30)], &forgets());
+}
