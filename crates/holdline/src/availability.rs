@@ -1,8 +1,8 @@
 //! The availability of a store, on which a client's waiting depends during an outage.
 //!
-//! The calls of a client report their outcomes here, except for watches, and for the question why a
-//! lock was lost. A store that has answered once is worth waiting for; one that never has may not
-//! exist.
+//! The calls of a client report their outcomes here, except for watches, for the question why a
+//! lock was lost, and for an entry that its caller's limit cut off within a quarter of a second. A
+//! store that has answered once is worth waiting for; one that never has may not exist.
 
 use crate::clock;
 use crate::error::Result;

@@ -23,6 +23,10 @@ const ROOM_CHECK: Duration = Duration::from_millis(50);
 /// would never let another task of the thread run.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
+/// The shortest time limit of one answer, unless the caller's own limit cuts it off. The silence of
+/// less time is no outage.
+const SHORT_ANSWER: Duration = Duration::from_millis(250);
+
 /// Acquires a lock; `None` if that was not possible in the given time.
 ///
 /// # Cancel safety
@@ -41,15 +45,12 @@ pub(crate) async fn acquire(
     let mut ticket = request.ticket()?;
     // A request for this ticket got no answer: it may arrive late, and take a place.
     let (mut doubtful, mut last_error) = (false, None);
-    let (mut told_to_wait, mut silences) = (false, 0);
     loop {
         let event = match action {
             Action::Send(how) => {
                 on_cancel.id = Some(ticket.id);
                 let sent = clock::now();
                 let outcome = enter(handles, request, &ticket, how, sent).await;
-                silences = if outcome.is_none() { silences + 1 } else { 0 };
-                told_to_wait |= matches!(outcome, Some(Ok(Standing::Waiting { .. })));
                 match outcome {
                     Some(Ok(standing)) => {
                         // The ticket has no place, and no late request can take one.
@@ -88,10 +89,6 @@ pub(crate) async fn acquire(
                 continue;
             }
             Action::GiveUp => return Ok(None),
-            // Only the last answer is late, to a request that was sent as the time ran out.
-            Action::Fail if told_to_wait && silences == 1 && clock::now() >= request.limit => {
-                return Ok(None);
-            }
             Action::Fail => return Err(last_error.unwrap_or_else(|| silence(handles, request))),
         };
         action = acquisition.step(clock::now(), fastrand::u64(..), event);
@@ -107,8 +104,12 @@ async fn enter(
     sent: Time,
 ) -> Option<Result<Standing>> {
     let call = handles.store.enter(&request.line, ticket, &request.note, how);
-    let outcome = within(call_limit(request, sent), call).await;
-    handles.note(outcome.as_ref());
+    let limit = call_limit(request, sent);
+    let outcome = within(limit, call).await;
+    // A store that takes longer than a caller's few milliseconds is not away.
+    if outcome.is_some() || limit >= sent.after(SHORT_ANSWER) {
+        handles.note(outcome.as_ref());
+    }
     outcome
 }
 
@@ -172,7 +173,7 @@ async fn notice(
 
 /// The time limit of one answer. It follows from the lease: a later answer would be of little use.
 fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
-    let one = (request.lease.length / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    let one = (request.lease.length / 3).clamp(SHORT_ANSWER, Duration::from_secs(5));
     sent.after(one).min(request.limit.max(sent.after(Duration::from_millis(50))))
 }
 

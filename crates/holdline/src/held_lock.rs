@@ -384,4 +384,37 @@ pub(crate) mod tests {
         assert!(!held.release());
         assert!(held.was_lost() && !held.is_released());
     }
+
+    /// Another ticket may come after the margin, and by the slowest clock after the drift.
+    #[test]
+    fn a_lease_is_over_after_the_margin_and_the_drift() {
+        let (length, margin) = (Duration::from_secs(10), Duration::from_secs(1));
+        let lease = Lease { length, margin };
+        let held = asked_for(Duration::ZERO, TicketId(1), lease);
+        assert_eq!(held.rival_from(), held.until().after(margin));
+        assert_eq!(held.lapses(), held.rival_from().after(lease.drift()));
+        assert!(held.lose_as(GONE));
+        assert_eq!(held.rival_from(), Time(0));
+    }
+
+    /// The renewer's end costs the locks that were held then; others were lost before.
+    #[test]
+    fn a_lock_that_had_expired_was_not_lost_with_the_renewer() {
+        let (held, lease) = past();
+        held.lose_unrenewed();
+        assert_eq!(held.cause.get(), None);
+        let held = asked_for(Duration::ZERO, TicketId(1), lease);
+        held.lose_unrenewed();
+        assert_eq!(held.cause.get(), Some(&Loss::Unrenewed));
+    }
+
+    /// So that a release finds the lock's entry in the schedule.
+    #[test]
+    fn a_lock_knows_when_it_is_due() {
+        let lease = Lease { length: Duration::from_secs(10), margin: Duration::ZERO };
+        let held = asked_for(Duration::ZERO, TicketId(1), lease);
+        let (next, again) = held.next(held.first_due());
+        assert_eq!((next, held.set_due(Time::NEVER)), (Next::Renew, again));
+        assert!(again > clock::now());
+    }
 }

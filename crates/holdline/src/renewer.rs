@@ -435,6 +435,43 @@ mod tests {
     use super::*;
     use crate::held_lock::tests::asked_for;
 
+    const LEASE: Lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
+
+    fn is_scheduled(held: &Arc<HeldLock>) -> bool {
+        RENEWER.plan.lock().entries.values().any(|entry| Arc::ptr_eq(entry, held))
+    }
+
+    /// Waits until the renewer has found a lock gone, and has no more work with it.
+    async fn is_found_gone(held: &Arc<HeldLock>) {
+        let gone = async {
+            held.gone().await;
+            while is_scheduled(held) {
+                clock::pause(Duration::from_millis(1)).await;
+            }
+        };
+        let gone = clock::timeout(Duration::from_secs(30), gone).await;
+        assert!(gone.is_some(), "nobody asked the store, which does not have it");
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_in_the_schedule_until_it_is_unregistered() {
+        start().expect("there is a thread");
+        let held = Arc::new(asked_for(Duration::ZERO, TicketId(0x5ced), LEASE));
+        register(&held);
+        assert!(is_scheduled(&held));
+        unregister(&held);
+        assert!(!is_scheduled(&held));
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_found_gone_leaves_the_schedule() {
+        start().expect("there is a thread");
+        let held = Arc::new(asked_for(Duration::ZERO, TicketId(0x60e), LEASE));
+        register(&held);
+        verify(held.ticket().id);
+        is_found_gone(&held).await;
+    }
+
     /// A store may find a place gone before the reply that gave it has arrived.
     #[tokio::test]
     async fn a_hint_that_comes_before_its_lock_is_looked_into() {
@@ -444,10 +481,8 @@ mod tests {
         while !RENEWER.plan.lock().early.contains(&id) {
             clock::pause(Duration::from_millis(1)).await;
         }
-        let lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
-        let held = Arc::new(asked_for(Duration::ZERO, id, lease));
+        let held = Arc::new(asked_for(Duration::ZERO, id, LEASE));
         register(&held);
-        let told = clock::timeout(Duration::from_secs(30), held.gone()).await;
-        assert!(told.is_some(), "nobody asked the store, which does not have it");
+        is_found_gone(&held).await;
     }
 }

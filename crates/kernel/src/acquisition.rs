@@ -215,14 +215,15 @@ impl Acquisition {
     }
 
     fn failed(&mut self, now: Time, random: u64) -> Action {
+        self.settled = false;
+        // A call that the limit cut off says nothing about the store.
+        if now >= self.limit {
+            return self.limit_reached();
+        }
         if self.failures == 0 {
             self.away_since = now;
         }
         self.failures = self.failures.saturating_add(1);
-        self.settled = false;
-        if now >= self.limit {
-            return self.limit_reached();
-        }
         let outlasts =
             self.reached && self.mode != WaitMode::Try && now < self.away_since.after(self.outage);
         if self.failures >= FAILURES && !outlasts {
@@ -235,9 +236,9 @@ impl Acquisition {
 
     /// The action at the limit: no lock, or an error if the store could not be asked.
     fn limit_reached(&self) -> Action {
-        // A single call cut off by the limit is not a failure: the reply before it said to wait.
-        let asked = self.failures == 0 || (self.failures == 1 && self.polls > 0);
-        if asked { Action::GiveUp } else { Action::Fail }
+        // One failed call is no outage: the reply before it said to wait.
+        let told_to_wait = self.polls > 0 && self.failures <= 1;
+        if told_to_wait { Action::GiveUp } else { Action::Fail }
     }
 
     fn wait(&self, now: Time, pause: Duration) -> Action {

@@ -195,11 +195,26 @@ fn no_wait_outlasts_the_limit() {
         assert_eq!(action, Action::GiveUp, "{mode:?}");
         let action = acquisition.step(ms(20), 0, reply(ms(19), Standing::Lost));
         assert_eq!(action, Action::GiveUp, "{mode:?}");
-        // The last reply said to wait; a single call that the limit cut off does not change that.
+        // The last reply said to wait; a call that the limit cut off does not change that.
         assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::GiveUp, "{mode:?}");
-        assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
         let mut unanswered = Acquisition::new(mode, LEASE, ms(20));
         assert_eq!(unanswered.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
+    }
+}
+
+/// After a reply that said to wait: one failed call is no outage, be it the last or the last but
+/// one; two are.
+#[test]
+fn a_call_that_the_limit_cuts_off_is_no_failure() {
+    for (failures, end) in [(0, Action::GiveUp), (1, Action::GiveUp), (2, Action::Fail)] {
+        let mut acquisition =
+            Acquisition::new(WaitMode::Listen, LEASE, ms(1_000)).outlasting(FOR_EVER, true);
+        acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+        for _ in 0..failures {
+            assert!(matches!(acquisition.step(ms(10), 0, Event::Failed), Action::Wait { .. }));
+        }
+        assert_eq!(acquisition.clone().step(ms(1_000), 0, Event::Woken), end, "{failures}");
+        assert_eq!(acquisition.step(ms(1_000), 0, Event::Failed), end, "{failures}");
     }
 }
 

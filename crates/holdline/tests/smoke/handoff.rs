@@ -1,7 +1,7 @@
 //! Local handoff passes a lock on as it is: to a task that wants it so, and to no other (G20).
 
 use futures_util::FutureExt;
-use holdline::{Client, Election, Guard, Mutex};
+use holdline::{Client, Election, ErrorKind, Guard, Mutex, Semaphore};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -112,4 +112,89 @@ async fn a_lock_that_no_task_comes_for_is_released() {
         other.unlock().await.expect("it was held");
         assert!(next.await.expect("memory works").token() > token);
     }
+}
+
+/// One ticket serves as many holders as asked for, and then the others get their turn.
+#[tokio::test(flavor = "current_thread")]
+async fn it_ends_with_its_number() {
+    let client = memory().await;
+    let lock = Mutex::new(&client, "x").handoff(3, Duration::from_secs(60));
+    let mut held = lock.lock().await.expect("memory works");
+    let mut tickets = vec![held.ticket()];
+    let mut waiting = std::collections::VecDeque::new();
+    for _ in 0..6 {
+        let next = lock.clone();
+        waiting.push_back(waits(async move { next.lock().await.expect("memory works") }).await);
+    }
+    while let Some(next) = waiting.pop_front() {
+        held.unlock().await.expect("it was held");
+        held = next.await.expect("no panic");
+        tickets.push(held.ticket());
+    }
+    let served: Vec<_> = tickets.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+    assert_eq!(served, [3, 3, 1]);
+}
+
+/// A lost lock is not passed on; its holder is told, and the next task gets a lock of its own.
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_is_lost_is_not_handed_over() {
+    let client = memory().await;
+    let first = with_handoff(&client).lock().await.expect("memory works");
+    let next = with_handoff(&client);
+    let next = waits(async move { next.lock().await.expect("memory works") }).await;
+    client.force_unlock("x", first.ticket(), "").await.expect("works").expect("it was there");
+    first.lost().await;
+    let token = first.token();
+    let error = first.unlock().await.expect_err("it was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let next = next.await.expect("no panic");
+    assert!(next.is_valid() && next.token() > token + 1, "{next:?}");
+}
+
+/// It is lost on the way: after the last holder passed it on, and before the next took it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_is_lost_while_it_is_handed_over_is_not_taken() {
+    let client = memory().await;
+    let lease = Duration::from_millis(500);
+    let lock = with_handoff(&client).fixed_lease(lease);
+    let first = lock.lock().await.expect("memory works");
+    let (token, ticket, notice) = (first.token(), first.ticket(), first.loss_notice());
+    let mut next = pin!(lock.lock());
+    assert!(next.as_mut().now_or_never().is_none(), "it is held");
+    first.unlock().await.expect("it was held");
+    assert!(!notice.is_valid(), "its guard is gone");
+    tokio::time::sleep(lease).await;
+    let next = next.await.expect("memory works");
+    assert!(next.is_valid() && next.ticket() != ticket, "{next:?} was lost before");
+    assert!(next.token() > token + 1);
+}
+
+/// A task that goes away before the release, or after it, is none to hand over to.
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_is_not_kept_for_a_task_that_went_away() {
+    let client = memory().await;
+    let others = with_handoff(&Client::new(client.store().clone()));
+    let lock = with_handoff(&client);
+    for goes_first in [true, false] {
+        let first = lock.lock().await.expect("memory works");
+        let mut next = Some(Box::pin(lock.lock()));
+        assert!(next.as_mut().and_then(FutureExt::now_or_never).is_none(), "it is held");
+        if goes_first {
+            next = None;
+        }
+        first.unlock().await.expect("it was held");
+        drop(next);
+        client.settle().await;
+        let other = others.try_lock().await.expect("memory works");
+        assert!(other.is_some(), "it is kept for nobody, who went first: {goes_first}");
+    }
+}
+
+/// A name's queue in the process ends with its last task: then it may be another kind of lock.
+#[tokio::test(flavor = "current_thread")]
+async fn a_name_that_no_task_uses_may_be_another_kind_of_lock() {
+    let client = memory().await;
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("it was held");
+    let semaphore = Semaphore::new(&client, "x", 2);
+    semaphore.acquire(2).await.expect("it is free").unlock().await.expect("it was held");
 }

@@ -71,6 +71,17 @@ async fn an_observer_in_a_long_outage() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+/// A store that has never answered may not exist.
+#[tokio::test(flavor = "current_thread")]
+async fn an_observer_of_a_store_that_has_never_answered() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    chaos.always(Op::Snapshot, Fault::FailBefore);
+    let mut observer = Election::new(&chaos.client(), "x").observe();
+    let next = tokio::time::timeout(Duration::from_secs(30), observer.next()).await;
+    let error = next.expect("it goes on for ever").expect_err("the store is not there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 /// All or none: the first may be lost before the last is had.
 #[tokio::test(flavor = "current_thread")]
 async fn several_locks_of_which_the_first_is_lost_meanwhile() {

@@ -1,5 +1,6 @@
 //! What needs no server: first steps, the blocking API, addresses at which no store is,
-//! cancellation at every await point, and the thread that renews.
+//! cancellation at every await point, the thread that renews, and what a holder may believe after
+//! which answer.
 
 mod addresses;
 mod blocking;
@@ -12,4 +13,8 @@ mod metrics;
 mod notice;
 mod renewals;
 mod renewer;
+mod room;
+mod scripted;
+mod several;
 mod traps;
+mod trust;

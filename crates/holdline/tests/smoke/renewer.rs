@@ -140,6 +140,32 @@ fn a_panic_of_the_renewer_is_a_loss_for_all_and_the_next_lock_is_renewed() {
     });
 }
 
+/// The renewer has nothing else to do, and would sleep for a quarter of an hour.
+#[test]
+fn a_hint_wakes_the_renewer() {
+    if !in_own_process("renewer::a_hint_wakes_the_renewer") {
+        return;
+    }
+    runtime().block_on(async {
+        let chaos = Chaos::new(memory().await.store().clone());
+        let client = chaos.client();
+        let lock = Mutex::new(&client, "x").lease(LEASE * 3600);
+        let guard = lock.lock().await.expect("memory works");
+        for renewals in 1..4 {
+            // By then it has done its other work.
+            tokio::time::sleep(LEASE / 50).await;
+            chaos.hint(guard.ticket());
+            let asked = async {
+                while chaos.count(Op::Enter) == renewals {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(LEASE * 30, asked).await.expect("the store is asked at once");
+        }
+        guard.unlock().await.expect("it was held");
+    });
+}
+
 /// What was being given up, or waited for its turn, is given up by the next run of the renewer; and
 /// nobody is told before that it is done.
 #[test]

@@ -115,6 +115,20 @@ mod tests {
         drop((two, other));
         assert_eq!(len(), 0);
     }
+
+    #[test]
+    fn a_task_that_goes_away_before_its_turn_leaves_the_key_to_its_owner() {
+        let locks = LocalLocks::default();
+        let (mut one, mut two, mut three) =
+            (locks.of(b"a", 1), locks.of(b"a", 1), locks.of(b"a", 1));
+        assert_eq!(one.wait().now_or_never(), Some(()));
+        assert_eq!(two.wait().now_or_never(), None);
+        drop(two);
+        assert_eq!(three.wait().now_or_never(), None, "two tasks have one key");
+        drop(one);
+        assert_eq!(three.wait().now_or_never(), Some(()));
+    }
+
     #[test]
     fn a_key_goes_with_its_last_permit_though_another_thread_has_yet_to_drop_its_lock() {
         let locks = LocalLocks::default();

@@ -1,0 +1,56 @@
+//! Acquisitions wait while too many places are still to be released (G6), and no longer than an
+//! outage of the store may last (G24).
+
+use super::scripted::{Answer, Scripted};
+use futures_util::FutureExt;
+use holdline::testing::{MOST_UNDONE, undone};
+use holdline::{Client, ErrorKind, Mutex};
+use holdline_conformance::{Chaos, Fault, Op};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Gives up as many acquisitions as a client may leave behind.
+async fn crowd(client: &Client) {
+    for number in 0..MOST_UNDONE {
+        let lock = Mutex::new(client, number.to_string()).lease(Duration::from_secs(3600));
+        assert!(lock.lock().now_or_never().is_none(), "it is not answered");
+        tokio::task::yield_now().await; // so that the next may do as much
+    }
+    assert_eq!(undone(client), MOST_UNDONE);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_store_that_has_answered_is_waited_for() {
+    let chaos = Chaos::new(holdline::open("memory:").await.expect("opens").store().clone());
+    let client = chaos.client();
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::HangBefore);
+    chaos.always(Op::Leave, Fault::FailBefore);
+    crowd(&client).await;
+    while client.unavailable_for().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let lock = Mutex::new(&client, "x");
+    let mut waits = Box::pin(lock.lock());
+    let waited = tokio::time::timeout(Duration::from_millis(100), &mut waits).await;
+    assert!(waited.is_err(), "it ended, and the store is waited for");
+    let other = Mutex::new(&client, "y");
+    let brief = other.lock_within(Duration::from_millis(10));
+    let error = tokio::time::timeout(Duration::from_secs(30), brief).await;
+    let error = error.expect("its time is over").expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    chaos.heal();
+    waits.await.expect("the store is back").unlock().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_store_that_has_never_answered_is_not_waited_for() {
+    let chaos = Chaos::new(Arc::new(Scripted::new(|_, _| Answer::Never)));
+    chaos.always(Op::Leave, Fault::FailBefore);
+    let client = chaos.client();
+    crowd(&client).await;
+    let lock = Mutex::new(&client, "x");
+    let error = tokio::time::timeout(Duration::from_secs(30), lock.lock()).await;
+    let error = error.expect("it waits for a store that may not exist").expect_err("no room");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
