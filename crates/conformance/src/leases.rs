@@ -78,8 +78,9 @@ async fn renewal_survives_an_unread_list(ctx: Ctx) {
     clock::pause(terms.lease * 3 / 2).await;
     assert!(held.guard().is_valid(), "it was lost while the list was not read");
     drop(list);
-    let listed = in_time("the list", client.store().list(&prefix)).await.expect("works");
-    assert_eq!(listed.len(), NAMES + 1, "a long list is whole");
+    let listed = || client.store().list(&prefix);
+    let is_whole = || async { listed().await.is_ok_and(|names| names.len() == NAMES + 1) };
+    eventually("a long list that is whole", is_whole).await;
     held.unlock().await.expect("it was held to the end");
     drop(many);
 }
