@@ -148,9 +148,12 @@ async fn a_lock_that_expired_is_given_up_after_the_time_to_stop() {
         assert_eq!(left, 0, "it was given up early");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    while store.departures() == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let given_up = async {
+        while store.departures() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LEASE * 3, given_up).await.expect("it is given up");
     assert_eq!(guard.loss().await, Some(Loss::Expired));
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
@@ -38,13 +39,29 @@ func (p *peer) rueidislock(majority int32, name string, wait bool) (*held, error
 		}
 		locker, lockers[majority] = made, made
 	}
-	take := locker.TryWithContext
 	if wait {
-		take = locker.WithContext
+		return waitAnew(locker, name)
 	}
-	_, cancel, err := take(context.Background(), name)
+	_, cancel, err := locker.TryWithContext(context.Background(), name)
 	if errors.Is(err, rueidislock.ErrNotLocked) {
 		return nil, nil
 	}
 	return &held{"-", func() error { cancel(); return nil }}, err
+}
+
+// waitAnew takes a lock. A wait may last for ever though nobody has the lock: if the process stood
+// still at the wrong moment, or the last of several goroutines missed the release. So it is begun
+// anew after some seconds.
+func waitAnew(locker rueidislock.Locker, name string) (*held, error) {
+	for {
+		ctx, stop := context.WithCancel(context.Background())
+		limit := time.AfterFunc(5*time.Second, stop)
+		_, cancel, err := locker.WithContext(ctx, name)
+		if limit.Stop() {
+			return &held{"-", func() error { cancel(); stop(); return nil }}, err
+		}
+		if err == nil {
+			cancel()
+		}
+	}
 }
