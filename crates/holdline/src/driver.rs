@@ -22,7 +22,6 @@ const ROOM_CHECK: Duration = Duration::from_millis(50);
 /// The shortest wait between two requests: a store that asks for none, and answers without I/O,
 /// would never let another task of the thread run.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-
 /// The shortest time limit of one answer, unless the caller's own limit cuts it off. The silence of
 /// less time is no outage.
 const SHORT_ANSWER: Duration = Duration::from_millis(250);

@@ -261,8 +261,8 @@ impl Run<'_> {
             }
         }
         command.envs(variables.iter().map(|(name, url)| (*name, url)));
-        // In CI nothing is noted: there a test that lacks something fails. Nor is anything built
-        // twice, so what would make that faster is not written.
+        // In CI nothing is noted: there a test that lacks something fails. And incremental
+        // compilation, which helps a second build, would only make the first one slower.
         if *in_ci {
             command.env("CARGO_INCREMENTAL", "0");
         } else {

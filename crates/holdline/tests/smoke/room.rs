@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use holdline::testing::{MOST_UNDONE, undone};
 use holdline::{Client, ErrorKind, Mutex};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +28,7 @@ async fn a_store_that_has_answered_is_waited_for() {
     chaos.always(Op::Enter, Fault::HangBefore);
     chaos.always(Op::Leave, Fault::FailBefore);
     crowd(&client).await;
-    while client.unavailable_for().is_none() {
-        tokio::task::yield_now().await;
-    }
+    until("the outage is known", async || client.unavailable_for().is_some()).await;
     let lock = Mutex::new(&client, "x");
     let mut waits = Box::pin(lock.lock());
     let waited = tokio::time::timeout(Duration::from_millis(100), &mut waits).await;

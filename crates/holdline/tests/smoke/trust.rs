@@ -4,6 +4,7 @@ use super::scripted::{ADMITTED, Answer, Scripted, waits};
 use holdline::store::{Enter, Seq, Standing};
 use holdline::{Client, ErrorKind, Loss, Mutex};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::time::{Duration, Instant};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -148,12 +149,7 @@ async fn a_lock_that_expired_is_given_up_after_the_time_to_stop() {
         assert_eq!(left, 0, "it was given up early");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let given_up = async {
-        while store.departures() == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(LEASE * 3, given_up).await.expect("it is given up");
+    until("it is given up", async || store.departures() > 0).await;
     assert_eq!(guard.loss().await, Some(Loss::Expired));
 }
 

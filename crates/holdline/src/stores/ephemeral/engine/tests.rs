@@ -298,11 +298,7 @@ async fn a_place_that_is_not_renewed_is_removed() {
         record.place().due = clock::now();
         store.table.look_soon(record.id);
     }
-    let limit = clock::now().after(Duration::from_secs(30));
-    while !store.table.is_empty() {
-        assert!(clock::now() < limit, "they are still there");
-        clock::pause(Duration::from_millis(5)).await;
-    }
+    soon("they are still there", || store.table.is_empty()).await;
     assert!(store.entries.lock().is_empty());
     assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
     assert!([1, 2].iter().all(|id| store.table.lapsed.contains(TicketId(*id))));
