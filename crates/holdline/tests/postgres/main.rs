@@ -12,6 +12,7 @@ mod errors;
 mod faults;
 mod fenced;
 mod pooled;
+mod pooled_sessions;
 mod raw;
 mod rights;
 mod schema;

@@ -9,7 +9,8 @@
 //! session.rs      one connection, and the task that drives it; tls.rs: connecting
 //! connection.rs   the connection for commands, which reconnects; batch.rs: calls sent together
 //! sessions.rs     the schemes advisory and row: the statements
-//! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
+//! pool.rs         the connections that hold their locks; mark.rs: that no proxy shares them
+//! keys.rs         the keys of advisory locks
 //! warnings.rs     warnings about what slows locks down
 //! shedlock.rs     the scheme shedlock: the statements
 //! errors.rs       faults of calls, and the errors that they become
@@ -25,6 +26,7 @@ mod errors;
 mod examine;
 mod keys;
 mod listener;
+mod mark;
 #[cfg(test)]
 mod model;
 mod pool;

@@ -2,9 +2,11 @@
 //! reconnected. When a connection ends, its locks are gone.
 
 use super::address::Address;
+use super::mark::Mark;
 use super::session::{self, Session};
 use super::sessions::prepare;
 use crate::clock;
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
@@ -26,6 +28,8 @@ pub(super) struct Conn {
     pub(super) session: Session,
     /// The server's version in the form of `server_version_num`.
     pub(super) version: i32,
+    /// If it holds advisory locks.
+    pub(super) mark: Option<Mark>,
     /// The longest lease of a lock on it so far, in milliseconds.
     pub(super) longest: AtomicU64,
 }
@@ -73,9 +77,21 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
     }
     let session = Session::open(&address, None).await?;
     let limit = clock::now().after(address.timeout);
-    let version = answered(limit, prepare(&session, &address)).await?;
-    conns.lock().push(Arc::new(Conn { session, version, longest: AtomicU64::new(0) }));
+    let conn = answered(limit, prepare(session, &address)).await?;
+    conns.lock().push(Arc::new(conn));
     Ok(())
+}
+
+impl Conn {
+    /// The clause that keeps a statement about a lock from other sessions.
+    pub(super) fn only_here(&self) -> String {
+        self.mark.as_ref().map_or_else(String::new, |mark| format!(" WHERE {mark}"))
+    }
+
+    /// Whether this session carried out a statement with that clause.
+    pub(super) fn did(&self, answer: &Answer) -> bool {
+        self.mark.is_none() || !answer.rows.is_empty()
+    }
 }
 
 impl Drop for Pool {

@@ -9,7 +9,8 @@ use super::encode;
 use super::errors::{FULL, LOCKED};
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
-use super::pool::{Claim, Pool};
+use super::mark::{self, Mark};
+use super::pool::{Claim, Conn, Pool};
 use super::schema::{self, check_server, quoted, statement};
 use super::session::{self, Session};
 use crate::clock;
@@ -20,11 +21,11 @@ use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, outcome_unknown};
 use crate::stores::runtime::Background;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The dialect of session and transaction locks.
@@ -77,44 +78,38 @@ const OLDEST_FOR_ADVISORY: i32 = 140_000;
 /// The oldest server version with `transaction_timeout`.
 const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
-/// Prepares a new connection. Returns the server's version.
-pub(super) async fn prepare(session: &Session, address: &Address) -> Answer<i32> {
-    let version = check_server(session, address).await?;
-    let advisory = matches!(address.scheme, Scheme::Advisory(_));
-    if advisory && version < OLDEST_FOR_ADVISORY {
+/// Prepares a new connection. Settings are not changed in a session that a proxy took from another
+/// client.
+pub(super) async fn prepare(session: Session, address: &Address) -> Answer<Conn> {
+    let longest = AtomicU64::new(0);
+    if !matches!(address.scheme, Scheme::Advisory(_)) {
+        let forward = statement(&address.schema, FORWARD);
+        let (version, moved) = join(check_server(&session, address), session.ask(&forward)).await;
+        let version = version?;
+        moved?;
+        return Ok(Conn { session, version, mark: None, longest });
+    }
+    let (version, mark) = join(check_server(&session, address), Mark::set(&session)).await;
+    let version = version?;
+    if version < OLDEST_FOR_ADVISORY {
         let message = format!(
             "{address} is older than PostgreSQL 14; scheme=advisory needs its idle_session_timeout"
         );
         return Err(Fault::Ours(ErrorKind::Unsupported, message));
     }
-    let settings = if advisory { ADVISORY_SETTINGS } else { &*statement(&address.schema, FORWARD) };
-    session.ask(settings).await?;
-    Ok(version)
-}
-
-/// Refuses a proxy that maps the connections of two clients to one session, or one client to
-/// several sessions.
-async fn check_no_pooler(one: &Session, two: &Session) -> Answer<()> {
-    let pid = async |session: &Session| -> Answer<Option<i32>> {
-        Ok(session.ask("SELECT pg_backend_pid()").await?.number())
-    };
-    let first = pid(one).await?;
-    for _ in 0..4 {
-        if pid(two).await? == first || pid(one).await? != first {
-            let message = "scheme=advisory needs sessions of its own, but a proxy here pools \
-                           transactions: two clients would hold one lock. Name the server itself, \
-                           or a pool of sessions; or use scheme=table, which needs no session";
-            return Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()));
-        }
+    let mark = mark?;
+    let set = session.ask(&format!("{ADVISORY_SETTINGS} AND {mark}")).await?;
+    if set.rows.is_empty() {
+        return Err(mark::shared());
     }
-    Ok(())
+    Ok(Conn { session, version, mark: Some(mark), longest })
 }
 
 /// Whether a lock was still there for a call; it was not if the connection has ended.
-fn unless_over(reply: Answer<()>, claim: &Claim) -> Answer<bool> {
+fn unless_over(reply: Answer<bool>, claim: &Claim) -> Answer<bool> {
     match reply {
-        Err(fault) if !claim.conn.session.is_over() && !fault.ended() => Err(fault),
-        reply => Ok(reply.is_ok()),
+        Err(fault) if claim.conn.session.is_over() || fault.ended() => Ok(false),
+        reply => reply,
     }
 }
 
@@ -186,15 +181,16 @@ impl Sessions {
     ) -> Answer<Option<Seq>> {
         let idle = idle_time(claim, lease);
         let sql = format!(
-            "SELECT {}, set_config('idle_session_timeout', '{idle}', false)",
-            advisory("try_advisory_lock", lock)
+            "SELECT {}, set_config('idle_session_timeout', '{idle}', false){}",
+            advisory("try_advisory_lock", lock),
+            claim.conn.only_here()
         );
         let answer = claim.conn.session.ask(&sql).await;
         // The server's lock table is full; after any other error the lock may be held.
         claim.may_hold = !answer.as_ref().is_err_and(|fault| fault.is(&FULL));
-        let taken = answer?.first().truth(0);
-        claim.may_hold = taken != Some(false);
-        Ok((taken == Some(true)).then_some(Seq(0)))
+        let taken = answer?.first().truth(0).ok_or_else(mark::shared)?;
+        claim.may_hold = taken;
+        Ok(taken.then_some(Seq(0)))
     }
 
     async fn try_row(
@@ -301,17 +297,23 @@ impl Dialect for Sessions {
     }
 
     async fn check(&self) -> Answer<()> {
+        let other = match self.keys() {
+            Some(_) => {
+                let looks = self.looks.session().await?;
+                Some(answered(clock::now().after(looks.timeout), Mark::set(&looks)).await?)
+            }
+            None => None,
+        };
         let mut claim = self.pool.claim().await;
         if self.keys().is_none() && schema::wanted(&claim, &self.address) {
             schema::install(&self.address).await?;
             claim = self.pool.claim().await;
         }
         let claim = claim?;
-        if self.keys().is_some() {
-            let other = self.looks.session().await?;
-            check_no_pooler(&claim.conn.session, &other).await?;
+        match (other, &claim.conn.mark) {
+            (Some(other), Some(mark)) if other.process == mark.process => Err(mark::shared()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn identity(&self, line: &Name) -> Result<String> {
@@ -358,14 +360,15 @@ impl Dialect for Sessions {
         } else {
             ("idle_in_transaction_session_timeout", true, millis(lease))
         };
-        let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
+        let here = claim.conn.only_here();
+        let sql = format!("SELECT set_config('{setting}', '{idle}', {local}){here}");
         let call = claim.conn.session.ask(&sql);
-        let kept = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
+        let kept = answered(clock::now().after(CALL_LIMIT), call).await;
         // An error ends the transaction, and with it a row lock.
         if self.keys().is_none() && matches!(kept, Err(Fault::Refused(_))) {
             return Ok(false);
         }
-        unless_over(kept, claim)
+        unless_over(kept.map(|answer| claim.conn.did(&answer)), claim)
     }
 
     async fn release(&self, lock: &Lock, _: TicketId, claim: Option<Claim>) -> Answer<bool> {
@@ -377,16 +380,17 @@ impl Dialect for Sessions {
             "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
              THEN pg_notify('{CHANNEL}', 'a{uuid}') END"
         );
-        let unlock = advisory("advisory_unlock", lock);
+        let (unlock, here) = (advisory("advisory_unlock", lock), claim.conn.only_here());
         let sql = match (self.keys().is_some(), self.listener.is_some()) {
-            (true, true) => format!("SELECT {unlock}, {notify}"),
-            (true, false) => format!("SELECT {unlock}"),
+            (true, true) => format!("SELECT {unlock}, {notify}{here}"),
+            (true, false) => format!("SELECT {unlock}{here}"),
             (false, true) => format!("COMMIT; SELECT {notify}"),
             (false, false) => "COMMIT".to_owned(),
         };
         let call = claim.conn.session.ask(&sql);
-        let freed = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
-        claim.may_hold = freed.is_err();
+        let freed = answered(clock::now().after(CALL_LIMIT), call).await;
+        let freed = freed.map(|answer| claim.conn.did(&answer));
+        claim.may_hold = !matches!(freed, Ok(true));
         unless_over(freed, &claim)
     }
 
