@@ -213,7 +213,7 @@ impl File {
         let (line, ticket, note) = (line.clone(), *ticket, Some(Arc::clone(note)));
         let enter = move |shared: &Shared, conn: &Connection, owner: &Owner| {
             let done = operations::enter(conn, &line, &ticket, how, owner)?;
-            shared.note(ticket.id, &done.value);
+            shared.note(&ticket, &done.value);
             Ok(done)
         };
         if !self.worker_only {

@@ -9,12 +9,14 @@ use super::liveness::{LivenessDir, OwnLock};
 use super::monitor::{self, Findings, Monitor};
 use super::operations::{self, Done, Entered, Notice, NoticeKind, Noticed, Outlook};
 use super::rows::Process;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Standing, TicketId};
+use crate::store::{Standing, Ticket, TicketId};
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
-use std::collections::{HashMap, HashSet};
+use holdline_kernel::Time;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -36,12 +38,21 @@ struct ProcessState {
     own_lock: Option<OwnLock>,
     monitor: Option<Arc<Monitor>>,
     outbox: Option<Arc<UnixDatagram>>,
-    /// The tickets that may have a place.
-    tickets: HashSet<TicketId>,
+    tickets: Tickets,
     /// Whether the last handle was dropped. The worker may still have work then.
     closed: bool,
 }
 
+/// The tickets that may have a place, and until when: a release may fail until the lease is over.
+#[derive(Debug, Default)]
+struct Tickets {
+    until: HashMap<TicketId, Time>,
+    /// The number of tickets at which those whose leases are over are removed.
+    sweep_at: usize,
+}
+
+/// The number of tickets at which they are first removed; after that, at twice the number left.
+const KEPT: usize = 1024;
 /// One in this many new processes removes the files of dead processes even if it never waits.
 const SWEEP_ODDS: u8 = 32;
 
@@ -190,19 +201,20 @@ impl Shared {
     }
 
     /// Records whether a ticket may have a place.
-    pub(super) fn note(&self, id: TicketId, entered: &Entered) {
+    pub(super) fn note(&self, ticket: &Ticket, entered: &Entered) {
         match entered.outcome {
             Ok(Standing::Admitted(_) | Standing::Waiting { seq: Some(_), .. }) => {
-                self.process_state.lock().tickets.insert(id);
+                let until = clock::now().after(ticket.lease.max(ticket.wait_lease));
+                self.process_state.lock().tickets.insert(ticket.id, until);
             }
-            Ok(Standing::Lost) => self.forget(id),
+            Ok(Standing::Lost) => self.forget(ticket.id),
             Ok(Standing::Waiting { seq: None, .. }) | Err(_) => {}
         }
     }
 
     /// Records that a ticket no longer has a place.
     pub(super) fn forget(&self, id: TicketId) {
-        self.process_state.lock().tickets.remove(&id);
+        self.process_state.lock().tickets.until.remove(&id);
     }
 
     /// This process's number, if it has one.
@@ -370,7 +382,7 @@ impl Shared {
         }
         let own_lock = process_state.own_lock.take();
         if let (Some(own_lock), Some(liveness_dir)) = (&own_lock, &process_state.liveness_dir)
-            && process_state.tickets.is_empty()
+            && process_state.tickets.are_over(clock::now())
             && self.executor.idle()
         {
             liveness_dir.remove(own_lock.process);
@@ -380,6 +392,22 @@ impl Shared {
         drop(own_lock);
         drop(process_state);
         self.executor.close();
+    }
+}
+
+impl Tickets {
+    fn insert(&mut self, id: TicketId, until: Time) {
+        if self.until.len() >= self.sweep_at.max(KEPT) {
+            let now = clock::now();
+            self.until.retain(|_, until| now < *until);
+            self.sweep_at = self.until.len() * 2;
+        }
+        let kept = self.until.entry(id).or_insert(until);
+        *kept = until.max(*kept);
+    }
+
+    fn are_over(&self, now: Time) -> bool {
+        self.until.values().all(|until| *until <= now)
     }
 }
 
@@ -414,6 +442,7 @@ mod tests {
     use super::super::File;
     use super::*;
     use crate::store::AsyncStore;
+    use std::collections::HashSet;
     use std::sync::Barrier;
     use std::time::Duration;
 
@@ -440,6 +469,21 @@ mod tests {
             assert_eq!(processes.len(), 1, "{processes:?}");
             shared.close();
         }
+    }
+
+    #[test]
+    fn tickets_whose_leases_are_over_are_not_kept() {
+        let (mut tickets, now) = (Tickets::default(), clock::now());
+        let later = now.after(Duration::from_secs(600));
+        tickets.insert(TicketId(0), later);
+        tickets.insert(TicketId(0), now);
+        for id in 1..=3 * KEPT {
+            tickets.insert(TicketId(id as u128), now);
+        }
+        assert!(tickets.until.len() <= KEPT, "{} are kept", tickets.until.len());
+        assert_eq!(tickets.until.get(&TicketId(0)), Some(&later));
+        assert!(!tickets.are_over(now));
+        assert!(tickets.are_over(later));
     }
 
     /// The worker may begin it just when the last handle is dropped.
