@@ -144,3 +144,41 @@ async fn force_leaves_a_session_alone_that_has_moved_on() {
     guard.extend(std::time::Duration::from_secs(60)).await.expect("y is still held");
     guard.unlock().await.expect("held");
 }
+
+/// The server sends the notices of one transaction at a time. One whose commit hangs, because no
+/// standby answers, keeps no lock and costs none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_does_not_depend_on_its_notice() {
+    const HANGS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let Some(server) = private("session_untold", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    let mut worlds = Vec::new();
+    for scheme in ["row", "advisory"] {
+        let (holder, waiter) = (store(&server, scheme).await, store(&server, scheme).await);
+        let other = Raw { line: Name::new("other").expect("good"), ..holder.clone() };
+        let (mine, next) = (ticket(1, 1), ticket(1, 1));
+        let kept = (other.hold(&next).await, next, other);
+        holder.hold(&mine).await;
+        let waits = ticket(1, 1);
+        waiter.enter(&waits, Enter::Queue).await.expect("it listens");
+        let Raw { store, line } = waiter.clone();
+        tokio::spawn(async move { store.watch(&line, waits.id).await });
+        worlds.push((scheme, holder, mine, kept, waiter));
+    }
+    let heard = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' \
+                 AND granted";
+    until("both listen", async || one::<i64>(&sql, heard, &[]).await == 2).await;
+    let no_standby = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'";
+    sql.batch_execute(no_standby).await.expect("it may");
+    sql.batch_execute("SELECT pg_reload_conf()").await.expect("it may");
+    let notifies = server.sql().await;
+    // The first ones may come before the server knows the setting.
+    tokio::spawn(async move { while notifies.batch_execute("NOTIFY other").await.is_ok() {} });
+    until("a commit hangs", async || one::<i64>(&sql, HANGS, &[]).await >= 1).await;
+    for (scheme, holder, mine, (seq, next, other), waiter) in worlds {
+        assert!(holder.leave(&mine).await, "{scheme}: it was held");
+        let standing = waiter.enter(&mine, Enter::Try).await.expect("works");
+        assert!(matches!(standing, Standing::Admitted(_)), "{scheme}: {standing:?}");
+        assert_eq!(other.keep(&next, seq).await.expect("works"), Standing::Admitted(seq));
+    }
+}

@@ -138,10 +138,10 @@ impl Fault {
 
 impl ServerError {
     /// Whether the error may have come while the server waited for a commit to be confirmed.
-    /// PostgreSQL ends sessions with 57P codes; a proxy says by 08 codes that it lost its server.
+    /// PostgreSQL ends sessions with 57P codes, and with 25P codes at the time limits of
+    /// transactions; a proxy says by 08 codes that it lost its server.
     fn interrupted(&self) -> bool {
-        self.code.starts_with("57P")
-            || self.code.starts_with("08")
+        ["57P", "25P", "08"].iter().any(|class| self.code.starts_with(class))
             || INTERRUPTED.contains(&&*self.code)
     }
 }

@@ -55,9 +55,12 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
                 .to_owned(),
         ),
         "55P03" => (ErrorKind::Unavailable, format!("has {what} locked by another transaction")),
-        "57014" => (
+        "57014" | "25P03" | "25P04" => (
             ErrorKind::Unavailable,
-            format!("cancelled a statement about {what}; see its statement_timeout"),
+            format!(
+                "cancelled a statement about {what}; see its statement_timeout and \
+                 transaction_timeout"
+            ),
         ),
         "53100" => (ErrorKind::Unavailable, "has no room on its disk".to_owned()),
         "53300" => (
@@ -85,5 +88,22 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
             }
             _ => (ErrorKind::Corrupt, format!("gave an answer about {what} that makes no sense")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A statement is undone, and a transaction's session ends, maybe during the commit.
+    #[test]
+    fn a_time_limit_is_an_outage() {
+        for (code, ended) in [("57014", false), ("25P03", true), ("25P04", true)] {
+            let (code, message) = (code.to_owned(), "what it says".to_owned());
+            let fault = Fault::Refused(ServerError { code, message, meaning, connecting: false });
+            assert_eq!((fault.ended(), fault.in_doubt()), (ended, ended), "{fault:?}");
+            let error = fault.explain(&"postgres://h", "lock \"x\"");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
     }
 }

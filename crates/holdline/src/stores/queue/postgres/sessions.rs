@@ -54,6 +54,13 @@ const CHANNEL: &str = "holdline_free";
 /// release sends no notice.
 const LISTENERS: &str = "4822917108";
 
+/// How long a release waits, in milliseconds, until its notice can be sent: the server sends those
+/// of one transaction at a time, and each until its commit is over.
+const NOTICE_WAIT: u32 = 250;
+/// The errors of a notice that cannot be sent. They come at the end of the release's transaction,
+/// when the lock is free.
+const UNTOLD: [&str; 2] = ["54000", "55P03"];
+
 /// The settings of a connection for advisory locks. The server frees the locks of a client that was
 /// cut off silently, and no time limit but the lease ends the session.
 const ADVISORY_SETTINGS: &str = "\
@@ -68,7 +75,8 @@ const ADVISORY_SETTINGS: &str = "\
 /// Moves the sequence forward by more than a server crash can take back, and to the server's clock
 /// if that is later.
 const FORWARD: &str = "\
-    BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock(4822917106); \
+    BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = 0; \
+    SELECT pg_advisory_xact_lock(4822917106); \
     SELECT setval('\"holdline\".lock_token', \
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
@@ -377,7 +385,9 @@ impl Dialect for Sessions {
         let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
         // Checked after the lock is free: a listener not seen yet asks again.
         let notify = format!(
-            "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
+            "set_config('lock_timeout', '{NOTICE_WAIT}', true), \
+             set_config('synchronous_commit', 'off', true), \
+             CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
              THEN pg_notify('{CHANNEL}', 'a{uuid}') END"
         );
         let (unlock, here) = (advisory("advisory_unlock", lock), claim.conn.only_here());
@@ -388,8 +398,10 @@ impl Dialect for Sessions {
             (false, false) => "COMMIT".to_owned(),
         };
         let call = claim.conn.session.ask(&sql);
-        let freed = answered(clock::now().after(CALL_LIMIT), call).await;
-        let freed = freed.map(|answer| claim.conn.did(&answer));
+        let freed = match answered(clock::now().after(CALL_LIMIT), call).await {
+            Err(fault) if fault.is(&UNTOLD) => Ok(true),
+            reply => reply.map(|answer| claim.conn.did(&answer)),
+        };
         claim.may_hold = !matches!(freed, Ok(true));
         unless_over(freed, &claim)
     }
