@@ -12,7 +12,7 @@ use std::fmt;
 /// One row for each lock that guards data: the newest token that the database has seen.
 const SCHEMA: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS fence (
-        name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
+        name VARBINARY(512) PRIMARY KEY, -- text would ignore blanks at the end
         token BIGINT UNSIGNED NOT NULL)",
     "CREATE TABLE IF NOT EXISTS accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)",
     "INSERT IGNORE INTO accounts VALUES (17, 0)",
