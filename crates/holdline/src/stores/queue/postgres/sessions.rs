@@ -89,28 +89,29 @@ const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 /// Prepares a new connection. Settings are not changed in a session that a proxy took from another
 /// client.
 pub(super) async fn prepare(session: Session, address: &Address) -> Answer<Conn> {
-    let longest = AtomicU64::new(0);
-    if !matches!(address.scheme, Scheme::Advisory(_)) {
-        let forward = statement(&address.schema, FORWARD);
-        let (version, moved) = join(check_server(&session, address), session.ask(&forward)).await;
-        let version = version?;
-        moved?;
-        return Ok(Conn { session, version, mark: None, longest });
-    }
-    let (version, mark) = join(check_server(&session, address), Mark::set(&session)).await;
+    let advisory = matches!(address.scheme, Scheme::Advisory(_));
+    let start = async {
+        if advisory {
+            return Mark::set(&session).await.map(Some);
+        }
+        session.ask(&statement(&address.schema, FORWARD)).await.map(|_| None)
+    };
+    let (version, mark) = join(check_server(&session, address), start).await;
     let version = version?;
-    if version < OLDEST_FOR_ADVISORY {
+    if advisory && version < OLDEST_FOR_ADVISORY {
         let message = format!(
             "{address} is older than PostgreSQL 14; scheme=advisory needs its idle_session_timeout"
         );
         return Err(Fault::Ours(ErrorKind::Unsupported, message));
     }
     let mark = mark?;
-    let set = session.ask(&format!("{ADVISORY_SETTINGS} AND {mark}")).await?;
-    if set.rows.is_empty() {
-        return Err(mark::shared());
+    if let Some(mark) = &mark {
+        let settings = format!("{ADVISORY_SETTINGS} AND {mark}");
+        if session.ask(&settings).await?.rows.is_empty() {
+            return Err(mark::shared());
+        }
     }
-    Ok(Conn { session, version, mark: Some(mark), longest })
+    Ok(Conn { session, version, mark, longest: AtomicU64::new(0) })
 }
 
 /// Whether a lock was still there for a call; it was not if the connection has ended.
@@ -305,13 +306,12 @@ impl Dialect for Sessions {
     }
 
     async fn check(&self) -> Answer<()> {
-        let other = match self.keys() {
-            Some(_) => {
-                let looks = self.looks.session().await?;
-                Some(answered(clock::now().after(looks.timeout), Mark::set(&looks)).await?)
-            }
-            None => None,
-        };
+        let mut other = None;
+        if self.keys().is_some() {
+            let looks = self.looks.session().await?;
+            let limit = clock::now().after(looks.timeout);
+            other = Some(answered(limit, Mark::set(&looks)).await?);
+        }
         let mut claim = self.pool.claim().await;
         if self.keys().is_none() && schema::wanted(&claim, &self.address) {
             schema::install(&self.address).await?;
