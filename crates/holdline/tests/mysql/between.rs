@@ -4,7 +4,7 @@ use crate::server::{Database, count, private};
 use holdline::{ErrorKind, Mutex, open};
 #[cfg(feature = "mysql-tls")]
 use holdline_testkit::certs::certificates;
-use holdline_testkit::until;
+use holdline_testkit::{soon, until};
 #[cfg(feature = "mysql-tls")]
 use mysql_async::prelude::Queryable;
 #[cfg(feature = "mysql-tls")]
@@ -64,6 +64,29 @@ async fn a_proxy_that_shares_connections_is_refused() {
     guard.unlock().await.expect("held");
     task.await.expect("no panic").unlock().await.expect("held");
     assert_eq!(count(&mut conn, "Com_kill").await, kills);
+}
+
+/// A server that answers on one connection only: an opening that has failed leaves none behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_opening_leaves_no_connection() {
+    let Some(server) = private("mysql-silent", &[]) else { return };
+    let database = Database::fresh(&server.url(), "silent").await;
+    drop(open(&database.url("")).await.expect("installs"));
+    let port = server.servers[0].port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let front = listener.local_addr().expect("it has one").port();
+    let url = database.url("&scheme=named&timeout=300ms");
+    let url = url.replace(&port.to_string(), &front.to_string()).replace("install=yes&", "");
+    let opening = tokio::spawn(async move { open(&url).await });
+    let (mut first, _) = listener.accept().await.expect("it connects");
+    let mut server = TcpStream::connect(("127.0.0.1", port)).await.expect("it runs");
+    tokio::spawn(async move { copy_bidirectional(&mut first, &mut server).await });
+    let (mut second, _) = listener.accept().await.expect("it connects again");
+    let opened = soon("an end", opening).await.expect("no panic");
+    assert_eq!(opened.expect_err("silent").kind(), ErrorKind::Unavailable);
+    let mut sent = Vec::new();
+    soon("the end of the connection", second.read_to_end(&mut sent)).await.expect("it is closed");
+    assert!(sent.is_empty(), "the server speaks first");
 }
 
 /// A server that requires TLS works with its own authority, with every scheme, and with no other.

@@ -14,7 +14,7 @@
 //! writes the record, on another connection, so that no rollback takes it back.
 
 use super::config::{Config, Scheme};
-use super::connection::{Connections, ask, connect, runtime};
+use super::connection::{Connections, Owned, connect, runtime};
 use super::errors::LOCKED;
 use super::relay::{Watched, watched};
 use super::text::{self, Key};
@@ -181,12 +181,17 @@ impl Dialect for Sessions {
 
     async fn check(&self) -> Answered<()> {
         self.records.call("SELECT 1").await?; // checks the version of the tables
-        let mut conn = connect(&self.records.opts, self.config()).await?;
-        let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
-        let direct = ask(&mut conn, &mine).await?.number();
-        let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-                   ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
-        let spread = !ask(&mut conn, sql).await?.rows.is_empty();
+        let asked = async {
+            let conn = connect(&self.records.opts, self.config()).await?;
+            let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
+            let mut conn = Owned(Some(conn));
+            let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+                       ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
+            let direct = conn.ask(&mine).await?.number();
+            Ok::<_, Fault>((direct, !conn.ask(sql).await?.rows.is_empty()))
+        };
+        let limit = clock::now().after(self.config().timeout);
+        let (direct, spread) = answered(limit, asked).await?;
         let why = if spread {
             "is part of a cluster (Galera or group replication), whose nodes do not know of one \
              another's connection locks"
