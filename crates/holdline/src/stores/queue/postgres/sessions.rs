@@ -381,14 +381,13 @@ impl Dialect for Sessions {
 
     async fn release(&self, lock: &Lock, _: TicketId, claim: Option<Claim>) -> Answer<bool> {
         let Some(mut claim) = claim else { return Ok(false) };
-        let hex = format!("{:032x}", topic(lock).0);
-        let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
         // Checked after the lock is free: a listener not seen yet asks again.
         let notify = format!(
             "set_config('lock_timeout', '{NOTICE_WAIT}', true), \
              set_config('synchronous_commit', 'off', true), \
              CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
-             THEN pg_notify('{CHANNEL}', 'a{uuid}') END"
+             THEN pg_notify('{CHANNEL}', 'a' || '{}'::uuid) END",
+            topic(lock)
         );
         let (unlock, here) = (advisory("advisory_unlock", lock), claim.conn.only_here());
         let sql = match (self.keys().is_some(), self.listener.is_some()) {
