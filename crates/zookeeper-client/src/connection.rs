@@ -379,7 +379,8 @@ impl Connection {
     }
 }
 
-/// A pending answer. The request may be carried out even if this is dropped.
+/// A pending answer: see [`Client`](crate::Client). If this is dropped before it was polled, the
+/// request may never be sent.
 pub struct Reply<T> {
     /// `None` once the request is known to be sent.
     connection: Option<Arc<Connection>>,

@@ -68,7 +68,8 @@ impl Session {
     ///
     /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
     /// of one of them is unknown; [`Error::Stranger`] if another kind of server answers;
-    /// [`Error::AuthFailed`] if the user or the password is wrong.
+    /// [`Error::AuthFailed`] if the user or the password is wrong, or missing;
+    /// [`Error::ConnectionLoss`] if no server grants a session for another reason.
     ///
     /// # Cancel safety
     ///
@@ -117,7 +118,8 @@ impl Session {
         self.liveness.retire();
     }
 
-    /// Waits until the servers are certain to keep it until `until`. `false` if it is lost.
+    /// Waits until the servers are certain to keep it until `until`: as long as [`run`](Self::run)
+    /// runs, at most [`longest_lease`] from now is possible. `false` if it is lost.
     ///
     /// # Cancel safety
     ///
