@@ -14,7 +14,7 @@ use crate::connection::{StreamReader, StreamWriter};
 use crate::grpc::{Code, Status};
 use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use holdline_base::clock;
-use holdline_base::sync::Mutex;
+use holdline_base::sync::{Mutex, contained};
 use holdline_kernel::{Backoff, Time};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -449,13 +449,15 @@ impl Watcher {
         }
         drop(state);
         let Some(callback) = callback else { return Ok(()) };
-        if begins {
-            callback(News::From(at));
-        }
-        if gap {
-            callback(News::Gap);
-        }
-        answer.events.iter().for_each(|event| callback(News::Event(event)));
+        contained(|| {
+            if begins {
+                callback(News::From(at));
+            }
+            if gap {
+                callback(News::Gap);
+            }
+            answer.events.iter().for_each(|event| callback(News::Event(event)));
+        });
         Ok(())
     }
 }
@@ -556,6 +558,18 @@ mod tests {
         drop(watch);
         let state = watcher.state();
         assert!(state.entries.is_empty() && state.refused.is_empty());
+    }
+
+    /// All watches depend on the task that runs it.
+    #[test]
+    fn a_callback_that_panics_ends_no_other_watch() {
+        let (watcher, told) = (watcher(), Arc::default());
+        let panics = watcher.watch(b"x", Vec::new(), 1, Box::new(|_| panic!("as it should")));
+        let watch = watcher.watch(b"x", Vec::new(), 1, note(&told));
+        for id in [panics.id, watch.id] {
+            watcher.take(&answer(id, vec![event(0, 8)], 8)).expect("no refusal");
+        }
+        assert_eq!(*told.lock(), ["0 at 8"]);
     }
 
     /// As after a restore from a backup: the member would otherwise be silent until it gets there.
