@@ -17,8 +17,8 @@ use tokio::sync::watch;
 /// A session with the servers. Dropping this closes it.
 ///
 /// Requests are carried out in the order in which these functions are called. A request is sent
-/// when its [`Reply`] is first polled, or with a later request: those made before any of their
-/// replies is awaited are sent in one write.
+/// when its [`Reply`] is first polled, or before that along with others: those made before any of
+/// their replies is awaited are sent in one write.
 ///
 /// # Errors
 ///

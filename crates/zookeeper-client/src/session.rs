@@ -118,8 +118,9 @@ impl Session {
         self.liveness.retire();
     }
 
-    /// Waits until the servers are certain to keep it until `until`: as long as [`run`](Self::run)
-    /// runs, at most [`longest_lease`] from now is possible. `false` if it is lost.
+    /// Waits until the servers are certain to keep it until `until`. `false` if it is lost. That
+    /// takes a while if `until` is later than [`longest_lease`] from now, and for ever unless
+    /// [`run`](Self::run) runs.
     ///
     /// # Cancel safety
     ///
