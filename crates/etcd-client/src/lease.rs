@@ -38,7 +38,7 @@ pub struct Lease {
     id: i64,
     /// The seconds requested from the server.
     seconds: u64,
-    /// How long the server keeps it after a heartbeat.
+    /// How long the server keeps it after a heartbeat, at least.
     ttl: Duration,
     /// The progress of the cluster that granted it.
     since: Progress,
@@ -102,11 +102,17 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
     match cluster.call_majority::<_, LeaseAnswer>(proto::GRANT, &grant, limit).await {
         Ok((LeaseAnswer { ttl, .. }, since)) => {
-            Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), since })
+            Ok(Granted { id, seconds: counted(ttl, seconds), since })
         }
         Err(error) if is_lease_there(&error) => Ok(Granted { id, seconds, since: known }),
         Err(error) => Err(error),
     }
+}
+
+/// The seconds to rely on when a server grants this many: never more than were requested, which is
+/// all that a retry knows of.
+fn counted(granted: i64, requested: u64) -> u64 {
+    u64::try_from(granted).unwrap_or(0).min(requested)
 }
 
 impl Lease {
@@ -184,7 +190,7 @@ impl Lease {
         }
     }
 
-    /// Waits until the server is certain to keep the lease until `until`, as long as
+    /// Waits until the server is certain to keep the lease until `until`: for ever unless
     /// [`run`](Self::run) runs. False if it is lost.
     ///
     /// # Cancel safety
@@ -343,7 +349,7 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
-    use super::Lease;
+    use super::{Lease, counted};
     use std::time::Duration;
 
     #[test]
@@ -351,6 +357,14 @@ mod tests {
         let table = [(1000, 2), (1500, 2), (1501, 3), (2000, 3), (10_000, 11), (60_000, 66)];
         for (lease, seconds) in table {
             assert_eq!(Lease::seconds_for(Duration::from_millis(lease)), seconds, "{lease} ms");
+        }
+    }
+
+    /// A server may have a minimum, and may be garbled.
+    #[test]
+    fn no_more_is_relied_on_than_was_asked_for() {
+        for (granted, expected) in [(11, 11), (60, 11), (i64::MAX, 11), (5, 5), (0, 0), (-1, 0)] {
+            assert_eq!(counted(granted, 11), expected, "{granted} s");
         }
     }
 }

@@ -220,15 +220,18 @@ impl Watcher {
         watching
     }
 
-    /// Ends watches that have lingered long enough. Call it about every second.
-    pub fn tidy(&self) {
+    /// Ends watches that have lingered long enough. Call it about every second until it returns
+    /// `true`: then no watch lingers.
+    pub fn tidy(&self) -> bool {
         let now = clock::now();
-        let kept = |state: &mut State| -> Vec<i64> {
+        let (old, none_left) = {
+            let mut state = self.state();
             let old = state.kept.extract_if(|_, (_, since)| since.until(now) >= LINGER);
-            old.map(|(_, (id, _))| id).collect()
+            let old: Vec<_> = old.map(|(_, (id, _))| id).collect();
+            (old, state.kept.is_empty())
         };
-        let old = kept(&mut self.state());
         self.end(&old);
+        none_left
     }
 
     /// Ends all watches, and the stream. Call it before dropping the watcher: lingering watches
@@ -544,6 +547,16 @@ mod tests {
         assert_eq!(watch(8, true).id, id);
         assert_eq!(new(), [format!("{} at 9", proto::DELETED)]);
         assert_ne!(watch(9, false).id, id, "that one tells less");
+    }
+
+    #[test]
+    fn a_watch_lingers_for_a_while() {
+        let watcher = watcher();
+        assert!(watcher.tidy(), "there is none");
+        drop(watcher.watch_out((b"x", true), 5, 0, note(&Arc::default())));
+        assert!(!watcher.tidy() && watcher.state().entries.len() == 1);
+        watcher.state().kept.values_mut().for_each(|(_, since)| *since = Time(0));
+        assert!(watcher.tidy() && watcher.state().entries.is_empty());
     }
 
     #[test]
