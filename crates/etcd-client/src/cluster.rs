@@ -21,14 +21,14 @@ use http::{HeaderValue, Request, Uri};
 use prost::Message;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::{Notify, watch};
 
-/// A client of one cluster, shared by the caller's threads, the renewer's and our own. Each runtime
-/// has its own connections, so that a blocked one does not delay the others.
+/// A client of one cluster, to be shared by all threads. Its calls need a Tokio runtime with timers
+/// and I/O. Each runtime has its own connections, so that a blocked one does not delay the others.
 pub struct Cluster {
     /// The cluster's name in messages.
     name: String,
@@ -48,8 +48,18 @@ pub struct Cluster {
     logins: Mutex<HashMap<(runtime::Id, usize), Coming<HeaderValue>>>,
     /// Whether any member has answered.
     reached: AtomicBool,
-    /// The latest leadership term that any member has reported.
-    term: AtomicU64,
+    progress: Mutex<Progress>,
+}
+
+/// How far a cluster has come, by its members' reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The number of times that it has lost data.
+    pub(crate) losses: u64,
+    /// The latest leadership term.
+    pub(crate) term: u64,
+    /// The latest revision.
+    revision: i64,
 }
 
 /// A connection or a token, there or in progress, shared by all callers that wait for it. Its task
@@ -81,7 +91,7 @@ const KEPT: usize = 64;
 
 impl Cluster {
     /// Creates a client of these servers, which messages call `name`. Members are connected to on
-    /// first use, within a Tokio runtime.
+    /// first use.
     ///
     /// # Errors
     ///
@@ -111,7 +121,7 @@ impl Cluster {
             token: Arc::default(),
             logins: Mutex::default(),
             reached: AtomicBool::new(false),
-            term: AtomicU64::new(0),
+            progress: Mutex::default(),
         })
     }
 
@@ -159,29 +169,49 @@ impl Cluster {
     /// Whether this answer is from the latest known leadership term. An answer from an older term
     /// may come from a leader that has not noticed its replacement.
     pub(crate) fn is_current(&self, header: proto::Header) -> bool {
-        self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
+        let mut progress = self.progress.lock();
+        progress.revision = progress.revision.max(header.revision);
+        progress.term = progress.term.max(header.raft_term);
+        progress.term == header.raft_term
+    }
+
+    /// How far the cluster has come, as far as is known.
+    pub(crate) fn progress(&self) -> Progress {
+        *self.progress.lock()
     }
 
     /// The latest known leadership term.
     pub fn term(&self) -> u64 {
-        self.term.load(Ordering::Relaxed)
+        self.progress().term
     }
 
-    /// Accepts an older term, which a majority reports as the latest: this is a different cluster,
-    /// or one that has lost its data. Its answers count from now on.
-    pub(crate) fn go_back(&self, known: u64, term: u64) {
-        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.term.compare_exchange(known, term, done, failed).is_ok() {
-            tracing::warn!(store = %self.name, "etcd has gone back: it has lost its data");
+    /// Compares the answer of a majority with what was known when it was asked. If the answer is
+    /// behind that, this is a different cluster, or one that has lost data, and what it reports
+    /// counts from now on. Returns the progress at which the request was carried out.
+    fn compare(&self, known: Progress, header: proto::Header) -> Progress {
+        let proto::Header { raft_term: term, revision, .. } = header;
+        if term >= known.term && revision >= known.revision {
+            // A later term may have begun after the request was carried out.
+            return Progress { term: if known.term == 0 { term } else { known.term }, ..known };
         }
+        let mut progress = self.progress.lock();
+        if progress.losses == known.losses {
+            tracing::warn!(store = %self.name, "etcd has gone back: it has lost its data");
+            *progress = Progress { losses: known.losses + 1, term, revision };
+        }
+        *progress
     }
 
     /// Sends a request, with this time limit for each member.
     ///
     /// # Errors
     ///
-    /// The error of the members, when each has failed several times:
-    /// [`Unavailable`](ErrorKind::Unavailable) if a retry may succeed. The cause is etcd's message.
+    /// [`Unavailable`](ErrorKind::Unavailable) when each member has failed several times, or the
+    /// database is full: a retry may succeed. [`Denied`](ErrorKind::Denied) if the user, the
+    /// password or the rights do not suffice; [`Invalid`](ErrorKind::Invalid) if what answers is
+    /// not etcd; [`Unsupported`](ErrorKind::Unsupported) if it is too old to know the call;
+    /// [`Corrupt`](ErrorKind::Corrupt) if etcd refuses the request for another reason. The cause is
+    /// etcd's message.
     ///
     /// # Cancel safety
     ///
@@ -197,6 +227,24 @@ impl Cluster {
         R: Message + Headed + Default,
     {
         self.send(path, request, limit, None).await
+    }
+
+    /// Sends a request that only a majority can answer. Also returns the progress at which it was
+    /// carried out.
+    pub(crate) async fn call_majority<Q, R>(
+        &self,
+        path: &'static str,
+        request: &Q,
+        limit: Duration,
+    ) -> Result<(R, Progress)>
+    where
+        Q: Message,
+        R: Message + Headed + Default,
+    {
+        let known = self.progress();
+        let answer = self.call::<Q, R>(path, request, limit).await?.body;
+        let progress = self.compare(known, answer.header());
+        Ok((answer, progress))
     }
 
     /// Sends a request that writes a key. `pending` learns its outcome, even if the future is
@@ -438,5 +486,29 @@ mod tests {
     fn a_cluster_has_a_host() {
         let error = Cluster::new(Servers::default(), None, "etcd").expect_err("there is none");
         assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_majority_that_is_behind_has_lost_data() {
+        let servers = Servers { hosts: vec!["host:1".to_owned()], ..<_>::default() };
+        let cluster = Cluster::new(servers, None, "etcd").expect("a good host");
+        let header = |raft_term, revision| proto::Header { revision, raft_term, ..<_>::default() };
+        let answered = |known, header| {
+            cluster.is_current(header);
+            let Progress { losses, term, .. } = cluster.compare(known, header);
+            (losses, term)
+        };
+        let ask = |header| answered(cluster.progress(), header);
+        assert_eq!(ask(header(5, 10)), (0, 5), "the first answer tells the term");
+        assert_eq!(ask(header(6, 10)), (0, 5), "it may have begun since");
+        let (old, late) = (cluster.progress(), header(6, 11));
+        assert_eq!(ask(header(6, 12)), (0, 6));
+        assert_eq!(answered(old, late), (0, 6), "nothing later was known when it was asked");
+        let before = cluster.progress();
+        assert_eq!(ask(header(6, 3)), (1, 6), "an older revision");
+        assert_eq!(answered(before, header(6, 3)), (1, 6), "it is counted once");
+        assert_eq!(ask(header(6, 4)), (1, 6), "it counts from there");
+        assert_eq!(ask(header(2, 9)), (2, 2), "an older term");
+        assert!(!cluster.is_current(header(1, 9)) && cluster.is_current(header(2, 9)));
     }
 }

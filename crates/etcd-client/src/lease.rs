@@ -9,7 +9,9 @@
 //! (before etcd 3.4.30 and 3.5.13). A leader that was frozen, partitioned or stuck at its disk
 //! while another was elected keeps confirming, and the new leader lets the lease expire. So each
 //! heartbeat is sent along with a read that a majority must answer: the heartbeat counts only if no
-//! newer leadership term than that of its answer had begun when it was sent.
+//! newer leadership term than that of its answer had begun when it was sent. And if that answer is
+//! behind an earlier one, the cluster was restored from older data: then the lease is given up,
+//! since it may be there without its keys, or with keys that were deleted since.
 //!
 //! Such a leader may also revoke a lease that has expired by its own clock, seconds after it
 //! resumes, although the new leader has prolonged it (before the same versions). So new keys should
@@ -18,7 +20,7 @@
 //! without a confirmed heartbeat for its whole length is given up, whatever is reported about it
 //! afterwards.
 
-use crate::cluster::{Answer, Cluster};
+use crate::cluster::{Cluster, Progress};
 use crate::error::{self, is_lease_gone, is_lease_there};
 use crate::proto::{self, Grant, LeaseAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer};
 use futures_util::FutureExt;
@@ -36,10 +38,10 @@ pub struct Lease {
     id: i64,
     /// The seconds requested from the server.
     seconds: u64,
-    /// How long the server keeps it after a heartbeat.
+    /// How long the server keeps it after a heartbeat, at least.
     ttl: Duration,
-    /// The leadership term that granted it.
-    term: u64,
+    /// The progress of the cluster that granted it.
+    since: Progress,
     /// A key that the user may read.
     key: Vec<u8>,
     liveness: Liveness,
@@ -83,8 +85,8 @@ struct Granted {
     id: i64,
     /// The seconds that the server granted.
     seconds: u64,
-    /// The leadership term under which it was requested.
-    term: u64,
+    /// The progress of the cluster when it was requested.
+    since: Progress,
 }
 
 /// Requests a new lease of this many seconds.
@@ -96,17 +98,21 @@ async fn granted(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Gra
         Error::because(ErrorKind::Denied, message, error)
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
-    // An election may come before the answer: only the earlier term is certain.
-    let term = cluster.term();
+    let known = cluster.progress();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
-    match cluster.call::<_, LeaseAnswer>(proto::GRANT, &grant, limit).await {
-        Ok(Answer { body: LeaseAnswer { header, ttl }, .. }) => {
-            let term = if term == 0 { header.unwrap_or_default().raft_term } else { term };
-            Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), term })
+    match cluster.call_majority::<_, LeaseAnswer>(proto::GRANT, &grant, limit).await {
+        Ok((LeaseAnswer { ttl, .. }, since)) => {
+            Ok(Granted { id, seconds: counted(ttl, seconds), since })
         }
-        Err(error) if is_lease_there(&error) => Ok(Granted { id, seconds, term }),
+        Err(error) if is_lease_there(&error) => Ok(Granted { id, seconds, since: known }),
         Err(error) => Err(error),
     }
+}
+
+/// The seconds to rely on when a server grants this many: never more than were requested, which is
+/// all that a retry knows of.
+fn counted(granted: i64, requested: u64) -> u64 {
+    u64::try_from(granted).unwrap_or(0).min(requested)
 }
 
 impl Lease {
@@ -140,7 +146,7 @@ impl Lease {
             id: granted.id,
             seconds,
             ttl: Duration::from_secs(granted.seconds),
-            term: granted.term,
+            since: granted.since,
             key: key.to_vec(),
             liveness: Liveness::new(sent, Duration::from_secs(granted.seconds)),
         })
@@ -156,14 +162,15 @@ impl Lease {
         self.seconds
     }
 
-    /// Whether the server has reported that it is gone, or confirmed nothing for its whole length.
+    /// Whether the server has reported that it is gone, or confirmed nothing for its whole length,
+    /// or was restored from older data.
     pub fn is_lost(&self) -> bool {
         self.liveness.good_until().is_none_or(|good| good <= clock::now())
     }
 
     /// Whether a later leadership than the one that granted it has begun.
     pub fn is_outdated(&self, cluster: &Cluster) -> bool {
-        self.term < cluster.term()
+        self.since.term < cluster.term()
     }
 
     /// Requests the lease's revocation: it is no longer used.
@@ -183,7 +190,8 @@ impl Lease {
         }
     }
 
-    /// Waits until the server is certain to keep the lease until `until`. False if it is lost.
+    /// Waits until the server is certain to keep the lease until `until`: for ever unless
+    /// [`run`](Self::run) runs. False if it is lost.
     ///
     /// # Cancel safety
     ///
@@ -235,9 +243,7 @@ impl Lease {
             match Box::pin(self.stream(&cluster, member, &user, limit)).await {
                 End::Lost => {
                     self.liveness.lose();
-                    user.lost();
-                    user.over();
-                    return;
+                    break;
                 }
                 End::Over => break,
                 End::Broken(why) => {
@@ -250,7 +256,7 @@ impl Lease {
             clock::pause(pause(failures)).await;
         }
         if self.is_lost() {
-            tracing::debug!(lease = self.id, "nothing was heard of a lease while it lasted");
+            tracing::debug!(lease = self.id, "a lease is lost");
             self.liveness.lose();
             user.lost();
         }
@@ -293,8 +299,10 @@ impl Lease {
         };
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.id });
+        let read = Range { key: self.key.clone(), keys_only: true, ..Range::default() };
         loop {
-            let majority = pin!(self.ask_majority(cluster, limit));
+            let majority = cluster.call_majority::<_, RangeAnswer>(proto::RANGE, &read, limit);
+            let majority = pin!(majority);
             let (answer, led) = tokio::join!(
                 clock::timeout(limit, answers.message::<LeaseAnswer>()),
                 clock::timeout(2 * limit, majority),
@@ -310,8 +318,12 @@ impl Lease {
                 }
                 None => return End::Broken("no answer in time".to_owned()),
             };
-            if !matches!(led, Some(Ok(()))) {
+            let Some(Ok((_, progress))) = led else {
                 return End::Broken("no majority says who leads".to_owned());
+            };
+            if progress.losses != self.since.losses {
+                // The lease may be there without keys that were put on it, or with deleted ones.
+                return End::Lost;
             }
             if !cluster.is_current(answer.header.unwrap_or_default()) {
                 return End::Broken("the answer of a leader of the past".to_owned());
@@ -333,23 +345,11 @@ impl Lease {
             out.send(&LeaseId { id: self.id });
         }
     }
-
-    /// Sends a request that only a majority can answer, to learn the latest leadership term.
-    async fn ask_majority(&self, cluster: &Cluster, limit: Duration) -> Result<()> {
-        let read = Range { key: self.key.clone(), keys_only: true, ..Range::default() };
-        let known = cluster.term();
-        let answer = cluster.call::<_, RangeAnswer>(proto::RANGE, &read, limit).await?;
-        let term = answer.body.header.unwrap_or_default().raft_term;
-        if term < known {
-            cluster.go_back(known, term);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Lease;
+    use super::{Lease, counted};
     use std::time::Duration;
 
     #[test]
@@ -357,6 +357,14 @@ mod tests {
         let table = [(1000, 2), (1500, 2), (1501, 3), (2000, 3), (10_000, 11), (60_000, 66)];
         for (lease, seconds) in table {
             assert_eq!(Lease::seconds_for(Duration::from_millis(lease)), seconds, "{lease} ms");
+        }
+    }
+
+    /// A server may have a minimum, and may be garbled.
+    #[test]
+    fn no_more_is_relied_on_than_was_asked_for() {
+        for (granted, expected) in [(11, 11), (60, 11), (i64::MAX, 11), (5, 5), (0, 0), (-1, 0)] {
+            assert_eq!(counted(granted, 11), expected, "{granted} s");
         }
     }
 }

@@ -2,8 +2,8 @@
 //! accompanied by a call, which soon finds out that this member has fallen silent.
 //!
 //! A watch resumes from the revision after the last one seen, so nothing is missed when the stream
-//! breaks and another member takes over. If the history has been compacted away, the callback is
-//! told of a gap.
+//! breaks and another member takes over. If the history has been compacted away, or the member is
+//! behind (it is slow, or was restored from a backup), the callback is told of a gap.
 //!
 //! Processes that take turns wait behind the same keys again and again. So a watch on one key
 //! lingers briefly after its end: the next one for that key has missed nothing, and needs no read
@@ -14,7 +14,7 @@ use crate::connection::{StreamReader, StreamWriter};
 use crate::grpc::{Code, Status};
 use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use holdline_base::clock;
-use holdline_base::sync::Mutex;
+use holdline_base::sync::{Mutex, contained};
 use holdline_kernel::{Backoff, Time};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -40,7 +40,7 @@ const KEPT: usize = 256;
 pub enum News<'a> {
     /// An event of a key.
     Event(&'a Event),
-    /// Some events are unknown.
+    /// Some events are unknown. Earlier ones may be reported again.
     Gap,
     /// The watch begins after this revision.
     From(i64),
@@ -220,15 +220,18 @@ impl Watcher {
         watching
     }
 
-    /// Ends watches that have lingered long enough. Call it about every second.
-    pub fn tidy(&self) {
+    /// Ends watches that have lingered long enough. Call it about every second until it returns
+    /// `true`: then no watch lingers.
+    pub fn tidy(&self) -> bool {
         let now = clock::now();
-        let kept = |state: &mut State| -> Vec<i64> {
+        let (old, none_left) = {
+            let mut state = self.state();
             let old = state.kept.extract_if(|_, (_, since)| since.until(now) >= LINGER);
-            old.map(|(_, (id, _))| id).collect()
+            let old: Vec<_> = old.map(|(_, (id, _))| id).collect();
+            (old, state.kept.is_empty())
         };
-        let old = kept(&mut self.state());
         self.end(&old);
+        none_left
     }
 
     /// Ends all watches, and the stream. Call it before dropping the watcher: lingering watches
@@ -249,6 +252,7 @@ impl Watcher {
         let (ended, out) = {
             let mut state = self.state();
             let ended: Vec<_> = ids.iter().filter_map(|id| state.entries.remove(id)).collect();
+            state.refused.retain(|id, _| !ids.contains(id));
             (ended, state.out.clone())
         };
         drop(ended); // their callbacks may hold what must not be dropped under the mutex
@@ -420,7 +424,7 @@ impl Watcher {
         entry.refused = 0;
         entry.again &= !answer.created;
         if let Some(last) = answer.events.iter().map(Event::revision).max() {
-            entry.next = entry.next.max(last + 1);
+            entry.next = entry.next.max(last.saturating_add(1));
         }
         if entry.lasting {
             let gone = answer.events.iter().rfind(|event| event.kind == proto::DELETED);
@@ -430,25 +434,33 @@ impl Watcher {
         }
         entry.next = entry.next.max(answer.compact_revision);
         entry.begun = entry.begun.max(answer.compact_revision);
-        let begins = (answer.created && entry.next == 0).then(|| {
-            let at = answer.header.unwrap_or_default().revision;
-            entry.next = at + 1;
+        let at = answer.header.unwrap_or_default().revision;
+        let begins = answer.created && entry.next == 0;
+        // The member would report nothing until it gets there. It may be slow; but if it has lost
+        // data, that takes long.
+        let ahead = answer.created && at > 0 && at < entry.next - 1;
+        if begins || ahead {
+            entry.next = at.saturating_add(1);
+        }
+        if begins {
             entry.begun = at;
-            at
-        });
+        }
         let callback = entry.callback.clone();
-        if answer.canceled {
+        let gap = answer.canceled || ahead;
+        if gap {
             state.begin_again(answer.watch_id);
         }
         drop(state);
         let Some(callback) = callback else { return Ok(()) };
-        if let Some(at) = begins {
-            callback(News::From(at));
-        }
-        if answer.canceled {
-            callback(News::Gap);
-        }
-        answer.events.iter().for_each(|event| callback(News::Event(event)));
+        contained(|| {
+            if begins {
+                callback(News::From(at));
+            }
+            if gap {
+                callback(News::Gap);
+            }
+            answer.events.iter().for_each(|event| callback(News::Event(event)));
+        });
         Ok(())
     }
 }
@@ -496,25 +508,30 @@ mod tests {
         Event { kind, kv: Some(kv) }
     }
 
+    fn watcher() -> Arc<Watcher> {
+        let servers = Servers { hosts: vec!["host:1".to_owned()], ..<_>::default() };
+        let cluster = Cluster::new(servers, None, "etcd").expect("a good host");
+        Watcher::new(Arc::new(cluster))
+    }
+
+    /// Writes the news down.
+    fn note(told: &Arc<Mutex<Vec<String>>>) -> Callback {
+        let told = Arc::clone(told);
+        Box::new(move |news| {
+            told.lock().push(match news {
+                News::Event(event) => format!("{} at {}", event.kind, event.revision()),
+                News::Gap => "gap".to_owned(),
+                News::From(at) => format!("from {at}"),
+            });
+        })
+    }
+
     /// A lingering watch that is reused reports what an earlier look has missed: a deletion itself,
     /// and that there were writes.
     #[test]
     fn what_a_kept_watch_has_seen_is_not_missed() {
-        let servers = Servers { hosts: vec!["host:1".to_owned()], ..<_>::default() };
-        let cluster = Cluster::new(servers, None, "etcd").expect("a good host");
-        let watcher = Watcher::new(Arc::new(cluster));
-        let told = Arc::<Mutex<Vec<String>>>::default();
-        let watch = |seen, puts| {
-            let told = Arc::clone(&told);
-            let note = move |news: News<'_>| {
-                told.lock().push(match news {
-                    News::Event(event) => format!("{} at {}", event.kind, event.revision()),
-                    News::Gap => "gap".to_owned(),
-                    News::From(at) => format!("from {at}"),
-                });
-            };
-            watcher.watch_out((b"x", puts), seen, 0, Box::new(note))
-        };
+        let (watcher, told) = (watcher(), Arc::default());
+        let watch = |seen, puts| watcher.watch_out((b"x", puts), seen, 0, note(&told));
         let new = || std::mem::take(&mut *told.lock());
         let first = watch(5, true);
         watcher.take(&answer(first.id, Vec::new(), 6)).expect("no refusal");
@@ -530,5 +547,56 @@ mod tests {
         assert_eq!(watch(8, true).id, id);
         assert_eq!(new(), [format!("{} at 9", proto::DELETED)]);
         assert_ne!(watch(9, false).id, id, "that one tells less");
+    }
+
+    #[test]
+    fn a_watch_lingers_for_a_while() {
+        let watcher = watcher();
+        assert!(watcher.tidy(), "there is none");
+        drop(watcher.watch_out((b"x", true), 5, 0, note(&Arc::default())));
+        assert!(!watcher.tidy() && watcher.state().entries.len() == 1);
+        watcher.state().kept.values_mut().for_each(|(_, since)| *since = Time(0));
+        assert!(watcher.tidy() && watcher.state().entries.is_empty());
+    }
+
+    #[test]
+    fn a_refused_watch_that_ends_leaves_nothing() {
+        let watcher = watcher();
+        let watch = watcher.watch(b"x", Vec::new(), 0, note(&Arc::default()));
+        let refusal = WatchAnswer { canceled: true, ..answer(watch.id, Vec::new(), 5) };
+        for refused in [0, 1] {
+            watcher.take(&refusal).expect_err("it is refused");
+            assert_eq!(watcher.state().refused.len(), refused, "the first time, at once");
+        }
+        drop(watch);
+        let state = watcher.state();
+        assert!(state.entries.is_empty() && state.refused.is_empty());
+    }
+
+    /// All watches depend on the task that runs it.
+    #[test]
+    fn a_callback_that_panics_ends_no_other_watch() {
+        let (watcher, told) = (watcher(), Arc::default());
+        let panics = watcher.watch(b"x", Vec::new(), 1, Box::new(|_| panic!("as it should")));
+        let watch = watcher.watch(b"x", Vec::new(), 1, note(&told));
+        for id in [panics.id, watch.id] {
+            watcher.take(&answer(id, vec![event(0, 8)], 8)).expect("no refusal");
+        }
+        assert_eq!(*told.lock(), ["0 at 8"]);
+    }
+
+    /// As after a restore from a backup: the member would otherwise be silent until it gets there.
+    #[test]
+    fn a_member_that_is_behind_a_watch_is_asked_for_what_comes_next() {
+        let (watcher, told) = (watcher(), Arc::default());
+        let watch = watcher.watch(b"x", Vec::new(), 9, note(&told));
+        let next = || watcher.state().entries[&watch.id].next;
+        let new = || std::mem::take(&mut *told.lock());
+        watcher.take(&answer(watch.id, Vec::new(), 8)).expect("no refusal");
+        assert_eq!((new(), next()), (Vec::new(), 9), "nothing is missed");
+        watcher.take(&answer(watch.id, vec![event(0, 20)], 20)).expect("no refusal");
+        assert_eq!((new(), next()), (vec!["0 at 20".to_owned()], 21));
+        watcher.take(&answer(watch.id, Vec::new(), 5)).expect("no refusal");
+        assert_eq!((new(), next()), (vec!["gap".to_owned()], 6));
     }
 }

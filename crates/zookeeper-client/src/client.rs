@@ -1,8 +1,4 @@
 //! A client of ZooKeeper: a session, and its requests.
-//!
-//! Requests are carried out in the order in which these functions are called. Requests made
-//! together, before any of their replies is awaited, are sent in one write. A reply may be dropped
-//! at any time.
 
 use crate::config::Config;
 use crate::connection::{Answer, Connection, Reply, State};
@@ -19,6 +15,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// A session with the servers. Dropping this closes it.
+///
+/// Requests are carried out in the order in which these functions are called. A request is sent
+/// when its [`Reply`] is first polled, or before that along with others: those made before any of
+/// their replies is awaited are sent in one write.
+///
+/// # Errors
+///
+/// A reply may be the server's error; [`Error::ConnectionLoss`] if the connection broke before the
+/// answer came, so that the outcome is unknown; [`Error::Garbled`] if the answer made no sense; or
+/// the reason why the session is over ([`Error::is_over`]). The servers close the connection if a
+/// request is longer than they accept (1 MiB by default), and the client does if an answer is
+/// longer than 16 MiB: then all unanswered requests end with [`Error::ConnectionLoss`].
+///
+/// # Cancel safety
+///
+/// A reply may be dropped at any time. The request may be carried out all the same.
 pub struct Client {
     connection: Arc<Connection>,
     /// The session's id.
@@ -268,13 +280,14 @@ impl Client {
         self.ask(op::SYNC, Writer::default().text(path), |answer| answer.map(drop))
     }
 
-    /// Checks, in a transaction of its own, that a node exists.
+    /// Checks, in a transaction of its own, that a node exists. The inner result is the
+    /// transaction's, on which a quorum has agreed.
     pub fn check(&self, path: &str) -> Reply<Result<(), Error>> {
         let body = part(Writer::default(), op::CHECK).text(path).int(ANY);
         self.multi(body)
     }
 
-    /// Creates a node and deletes another, or does neither.
+    /// Creates a node and deletes another, or does neither: then the inner result says why.
     pub fn replace(
         &self,
         new: &str,
@@ -287,7 +300,8 @@ impl Client {
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 
-    /// Deletes a node and sets the data of another node that has this version, or does neither.
+    /// Deletes a node and sets the data of another node that has this version, or does neither:
+    /// then the inner result says why.
     pub fn delete_and_set(
         &self,
         old: &str,
@@ -299,7 +313,7 @@ impl Client {
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 
-    /// Runs a transaction. A quorum has agreed on the inner result.
+    /// Runs a transaction.
     fn multi(&self, parts: Writer) -> Reply<Result<(), Error>> {
         self.ask(op::MULTI, end(parts), |answer| {
             let answer = answer?;

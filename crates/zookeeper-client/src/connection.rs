@@ -15,7 +15,7 @@ use crate::jute::Reader;
 use crate::transport::{Header, Transport, op, xid};
 use crate::watch_registry::{TreeWatch, Wanted, Watch, WatchRegistry};
 use holdline_base::clock;
-use holdline_base::sync::Mutex;
+use holdline_base::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -63,7 +63,7 @@ pub(crate) struct PendingReply {
 impl PendingReply {
     fn answer(self, outcome: Outcome) {
         if let Some(reply) = self.reply {
-            let _ = reply.send(outcome);
+            contained(|| drop(reply.send(outcome)));
         }
     }
 
@@ -379,7 +379,8 @@ impl Connection {
     }
 }
 
-/// A pending answer. The request may be carried out even if this is dropped.
+/// A pending answer: see [`Client`](crate::Client). If this is dropped before it was polled, the
+/// request may never be sent.
 pub struct Reply<T> {
     /// `None` once the request is known to be sent.
     connection: Option<Arc<Connection>>,
@@ -429,5 +430,35 @@ mod tests {
         let [sync, unknown] = asked;
         let (sync, unknown, ()) = tokio::join!(sync, unknown, server);
         assert_eq!((sync, unknown), (Err(Error::ConnectionLoss), Err(Error::Unimplemented)));
+    }
+
+    struct Panics;
+
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as it should");
+        }
+    }
+
+    /// A waker is of the caller's executor.
+    #[tokio::test]
+    async fn a_waker_that_panics_ends_no_other_request() {
+        let (near, mut far) = duplex(1 << 10);
+        let transport = Transport::new(Box::new(near));
+        let (config, silence) = (Config::new(Servers::default()), Duration::from_secs(60));
+        let ident = SessionId::new(silence);
+        let connection = Connection::new(config, silence, transport, ident);
+        let asked = || connection.ask(op::SYNC, Vec::new(), None, drop_body);
+        let (mut one, other) = (asked(), asked());
+        let panics = Waker::from(Arc::new(Panics));
+        assert!(Pin::new(&mut one).poll(&mut Context::from_waker(&panics)).is_pending());
+        far.read_exact(&mut [0; 24]).await.expect("two requests");
+        for xid in [1, 2] {
+            let answer = Writer::default().int(xid).long(0).int(0).0;
+            far.write_all(&Writer::default().bytes(&answer).0).await.expect("there is room");
+        }
+        let other = clock::timeout(Duration::from_secs(30), other).await;
+        assert_eq!(other.expect("the task goes on"), Ok(()));
+        assert_eq!(one.await, Ok(()));
     }
 }

@@ -24,8 +24,6 @@ pub enum Error {
     WentBack,
     /// Another kind of server listens at this host.
     Stranger(Stranger, String),
-    /// Too many requests are pending: nothing was sent.
-    Busy,
     /// The session has a newer connection than the one of this request.
     SessionMoved,
     /// The server knows the user, but with another password.
@@ -138,7 +136,6 @@ impl fmt::Display for Error {
             Error::SessionExpired => "the session is over",
             Error::SessionGivenUp => "the session was given up",
             Error::WentBack => "the servers have lost transactions that they had confirmed",
-            Error::Busy => "too many acquisitions are under way or being given up",
             Error::SessionMoved => "the session has moved to another connection",
             Error::AuthFailed => "the login was refused",
             Error::NoAuth => "the node's ACL does not allow it",

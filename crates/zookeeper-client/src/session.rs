@@ -68,7 +68,8 @@ impl Session {
     ///
     /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
     /// of one of them is unknown; [`Error::Stranger`] if another kind of server answers;
-    /// [`Error::AuthFailed`] if the user or the password is wrong.
+    /// [`Error::AuthFailed`] if the user or the password is wrong, or missing;
+    /// [`Error::ConnectionLoss`] if no server grants a session for another reason.
     ///
     /// # Cancel safety
     ///
@@ -117,7 +118,9 @@ impl Session {
         self.liveness.retire();
     }
 
-    /// Waits until the servers are certain to keep it until `until`. `false` if it is lost.
+    /// Waits until the servers are certain to keep it until `until`. `false` if it is lost. That
+    /// takes a while if `until` is later than [`longest_lease`] from now, and for ever unless
+    /// [`run`](Self::run) runs.
     ///
     /// # Cancel safety
     ///

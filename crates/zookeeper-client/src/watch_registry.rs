@@ -20,7 +20,8 @@ pub enum Event {
     Over,
 }
 
-/// Waits for one event.
+/// Waits for one event. The server keeps the watch until the event comes or the connection ends,
+/// even if this is dropped.
 #[derive(Debug)]
 pub struct Watch(oneshot::Receiver<Event>);
 
@@ -29,7 +30,7 @@ impl Watch {
     ///
     /// # Cancel safety
     ///
-    /// The watch ends when the future is dropped.
+    /// The event is lost if the future is dropped.
     pub async fn changed(self) -> Event {
         self.0.await.unwrap_or(Event::Over)
     }
@@ -39,8 +40,8 @@ impl Watch {
 /// is not reported there.
 pub type Listener = mpsc::UnboundedSender<(String, Event)>;
 
-/// A watch on a node and all nodes below it, for any number of events. It ends with the connection;
-/// a new one must be set on the next.
+/// A watch on a node and all nodes below it, for any number of events. It ends with the connection,
+/// of which [`Client::states`](crate::Client::states) tells; a new one must be set on the next.
 #[derive(Debug)]
 pub struct TreeWatch(watch::Receiver<()>);
 

@@ -52,6 +52,24 @@ async fn a_call_that_is_not_polled_keeps_nobody_from_a_lease() {
     kept.unlock().await.expect("held");
 }
 
+/// Acquisitions that give up before they have a lease request one among them, and the next one uses
+/// it.
+#[tokio::test]
+async fn acquisitions_that_give_up_early_leave_one_lease() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(&*servers.hosts()[0]).expect("a link");
+    let client = open(&format!("etcd://{}", link.address())).await.expect("a URL");
+    link.delay(Duration::from_millis(50));
+    for _ in 0..20 {
+        let lock = Mutex::new(&client, "x");
+        let brief = tokio::time::timeout(Duration::from_millis(30), lock.lock()).await;
+        brief.expect_err("it takes longer");
+    }
+    let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("there");
+    assert_eq!(servers.leases().len(), 1);
+    guard.unlock().await.expect("held");
+}
+
 /// A release whose future is kept and not polled keeps the lock until its lease is over, and not
 /// longer; nor does it keep the next task of its own process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

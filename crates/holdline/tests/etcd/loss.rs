@@ -107,6 +107,38 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     again.unlock().await.expect("held");
 }
 
+/// etcd that is restored from a backup, in which a holder's lease is there and its key is not, and
+/// a key is there that was given up since: the lease alone proves nothing, and keeps no such key.
+/// The term of leadership is the same as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_with_older_data_is_loss_and_not_the_end() {
+    let Some(mut servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let lock = Mutex::new(&one, "x");
+    let given_up = Mutex::new(&one, "y").lock().await.expect("it is there");
+    let (data, backup) = (servers.data(0), servers.data(0).with_extension("backup"));
+    let [folder, file] = [&data, &backup].map(|path| path.to_str().expect("text"));
+    servers.say(&["snapshot", "save", file]);
+    given_up.unlock().await.expect("held");
+    let guard = lock.lock().await.expect("it is there");
+    assert_eq!(servers.leases().len(), 1);
+    servers.kill(0);
+    std::fs::remove_dir_all(&data).expect("it is there");
+    let at = ["--data-dir", folder, "--name", "m0", "--initial-cluster", "m0=http://127.0.0.1:1"];
+    let peer = ["--initial-advertise-peer-urls", "http://127.0.0.1:1"];
+    servers.say(&[&["snapshot", "restore", file], &at[..], &peer].concat());
+    servers.restart(0);
+    let rival = soon("the rival", Mutex::new(&two, "x").lock()).await.expect("there");
+    soon("the loss", guard.lost()).await;
+    assert!(rival.is_valid() && !guard.is_valid());
+    rival.unlock().await.expect("held");
+    let given_up = soon("what was given up", Mutex::new(&two, "y").lock()).await.expect("there");
+    given_up.unlock().await.expect("held");
+    drop(guard);
+    let again = soon("the lock", lock.lock()).await.expect("there");
+    again.unlock().await.expect("held");
+}
+
 /// A client that enters between the look at the line and the removal of the victim is not fenced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_eviction_fences_the_victim_and_nobody_else() {

@@ -199,7 +199,7 @@ impl Entries {
                         place.entry.view.change((&create, new), revision, share)
                     });
                     if asks {
-                        record.news.notify_one();
+                        record.wake();
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Ticket, TicketId, refuse};
 use crate::stores::waiters::LossHandler;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use std::fmt::Debug;
 use std::sync::{Arc, MutexGuard};
@@ -201,9 +201,14 @@ impl<E: Entry> TicketRecord<E> {
         }
     }
 
+    /// Wakes the waiter.
+    pub(super) fn wake(&self) {
+        contained(|| self.news.notify_one());
+    }
+
     /// Wakes the waiter, and has a held ticket renewed at once.
     pub(super) fn tell(&self, held: bool, loss: &LossHandler) {
-        self.news.notify_one();
+        self.wake();
         if held {
             loss.hint(self.id);
         }
@@ -299,6 +304,7 @@ pub(super) mod tests {
     use crate::clock;
     use futures_util::FutureExt;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::task::Context;
 
     /// A ticket of this weight, with a lease of a minute.
     pub(in super::super) fn ticket(weight: u32, capacity: u32) -> Ticket {
@@ -485,6 +491,25 @@ pub(super) mod tests {
             assert!(record.news.notified().now_or_never().is_some(), "{:?}", record.place().state);
             assert!(record.news.notified().now_or_never().is_none(), "it is told once");
         }
+    }
+
+    struct Panics;
+
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as it should");
+        }
+    }
+
+    /// All tickets depend on the tasks that wake waiters.
+    #[test]
+    fn a_waker_that_panics_harms_no_other_ticket() {
+        let record = waiting(clock::now());
+        let mut waits = std::pin::pin!(record.news.notified());
+        let waker = Arc::new(Panics).into();
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        record.lose(&LossHandler::default());
+        assert!(waits.now_or_never().is_some());
     }
 
     #[test]

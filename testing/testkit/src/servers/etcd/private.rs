@@ -4,6 +4,7 @@ use super::{Settings, member};
 use crate::probe::http_get;
 use crate::{Deployment, Folder, Private, Probe, certs, free_port, wait_for};
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -216,8 +217,13 @@ impl Servers {
     ///
     /// If it does not start.
     pub fn restart_empty(&mut self, at: usize) {
-        std::fs::remove_dir_all(self.servers[at].dir().join("data")).expect("it was there");
+        std::fs::remove_dir_all(self.data(at)).expect("it was there");
         self.restart(at);
+    }
+
+    /// The folder of a member's data.
+    pub fn data(&self, at: usize) -> PathBuf {
+        self.servers[at].dir().join("data")
     }
 }
 

@@ -33,6 +33,8 @@ struct Fake {
     gone_at: AtomicU32,
     /// The entry goes while the session is confirmed.
     goes_late: AtomicBool,
+    /// Whether the store has other state to maintain.
+    has_more: AtomicBool,
     /// How many waits have begun, and what the janitor looked after.
     watches: AtomicU32,
     looks: Mutex<Vec<(TicketId, State)>>,
@@ -54,6 +56,7 @@ impl Fake {
             lapses: AtomicBool::new(false),
             gone_at: AtomicU32::new(0),
             goes_late: AtomicBool::new(false),
+            has_more: AtomicBool::new(false),
             watches: AtomicU32::new(0),
             looks: Mutex::default(),
         });
@@ -103,7 +106,7 @@ impl Backend for Fake {
     }
 
     fn look_around(self: &Arc<Self>, _now: Time) -> bool {
-        true
+        !self.has_more.load(Ordering::Relaxed)
     }
 
     fn watch_ahead(self: &Arc<Self>, _record: &Own) {
@@ -286,14 +289,18 @@ async fn a_renewal_that_a_downgrade_overtakes_raises_no_weight() {
     assert_eq!(kept.expect("it answers"), Standing::Admitted(Seq(1)));
 }
 
-/// Even if the store is unavailable at the first attempt to remove the entry.
+/// Even if the store is unavailable at the first attempt to remove each entry, and there are more
+/// of them than are removed at once.
 #[tokio::test]
 async fn a_place_that_is_not_renewed_is_removed() {
     let store = Fake::new();
+    let many = u32::try_from(store.table.sweeps.available_permits()).expect("a few") + 1;
     assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
-    assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
-    store.failing.store(2, Ordering::Relaxed);
-    for id in [1, 2] {
+    for id in 2..=many {
+        assert!(waits(ask(&store, id.into(), Enter::Queue).await, id.into()));
+    }
+    store.failing.store(many, Ordering::Relaxed);
+    for id in (1..=many).map(u128::from) {
         let record = store.table.find(TicketId(id)).expect("it is known");
         record.place().due = clock::now();
         store.table.look_soon(record.id);
@@ -301,7 +308,7 @@ async fn a_place_that_is_not_renewed_is_removed() {
     soon("they are still there", || store.table.is_empty()).await;
     assert!(store.entries.lock().is_empty());
     assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
-    assert!([1, 2].iter().all(|id| store.table.lapsed.contains(TicketId(*id))));
+    assert!((1..=many).all(|id| store.table.lapsed.contains(TicketId(id.into()))));
     store.failing.store(1, Ordering::Relaxed);
     release(&store, 1).await.expect_err("its entry may be written late: the store is asked");
 }
@@ -404,6 +411,19 @@ async fn the_janitor_looks_after_a_ticket_that_came_or_was_admitted() {
     assert!(release(&store, 1).await.expect("it answers"));
     assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Admitted(Seq(2)));
     soon("it holds", || looks(2, State::Held)).await;
+}
+
+#[tokio::test]
+async fn the_janitor_rests_when_nothing_is_left() {
+    let store = Fake::new();
+    assert!(tick(&store), "there is no ticket");
+    store.has_more.store(true, Ordering::Relaxed);
+    assert!(!tick(&store), "there is a session, say");
+    store.has_more.store(false, Ordering::Relaxed);
+    assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+    assert!(!tick(&store), "there is a ticket");
+    assert!(release(&store, 1).await.expect("it answers"));
+    assert!(tick(&store));
 }
 
 /// Whatever state it is in.

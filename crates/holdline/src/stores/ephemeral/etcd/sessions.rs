@@ -108,12 +108,14 @@ impl Shared {
         }
         let (shared, prefix) = (Arc::clone(self), prefix.to_vec());
         let (mut reply, answer) = oneshot::channel();
-        // A task, so that a call that is not polled or is dropped does not hold the turn.
+        // A task, so that a call that is not polled or is dropped does not hold the turn. A lease
+        // that was requested is for the next caller, then: otherwise each would leave one behind.
         BACKGROUND.spawn(async move {
-            tokio::select! {
-                session = shared.granted(seconds, &prefix, limit) => drop(reply.send(session)),
-                () = reply.closed() => {}
-            }
+            let _turn = tokio::select! {
+                turn = shared.granting.lock() => turn,
+                () = reply.closed() => return,
+            };
+            let _ = reply.send(shared.granted(seconds, &prefix, limit).await);
         });
         answer.await.expect("the runtime goes on as long as the process")
     }
@@ -125,7 +127,6 @@ impl Shared {
         prefix: &[u8],
         limit: Duration,
     ) -> Result<Arc<Session>> {
-        let _turn = self.granting.lock().await;
         for _ in 0..TRIES {
             if let Some(session) = self.sessions.living(seconds, &self.cluster) {
                 return Ok(session);

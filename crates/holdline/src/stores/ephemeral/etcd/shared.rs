@@ -139,9 +139,9 @@ impl Backend for Shared {
     }
 
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
-        self.watcher.tidy();
+        let no_watch_lingers = self.watcher.tidy();
         self.sessions.tidy(now, &self.cluster);
-        self.sessions.is_empty()
+        no_watch_lingers && self.sessions.is_empty()
     }
 
     /// Watches the ticket's own key and those ahead of it.

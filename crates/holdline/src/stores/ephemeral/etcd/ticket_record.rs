@@ -143,7 +143,7 @@ impl TicketRecord {
     pub(super) fn hear(&self, news: &News<'_>, loss: &LossHandler) {
         match self.with(|place| place.hear(&self.base.prefix, self.capacity, news)) {
             Heard::Nothing => {}
-            Heard::Turn => self.news.notify_one(),
+            Heard::Turn => self.wake(),
             Heard::Missed { held } => self.tell(held, loss),
             Heard::Lost => self.lose(loss),
         }

@@ -78,7 +78,7 @@ impl Shared {
         self.check_lease(&session, ticket.lease)?;
         let permit = Arc::clone(&self.table.entering).acquire_owned();
         let Some(Ok(permit)) = clock::within(over, permit).await else {
-            return Err(self.error(ZkError::Busy));
+            return Err(errors::busy(&self.address));
         };
         let parent = path::of(&self.address.root, request.line);
         let record = TicketRecord::of(request.line, parent, ticket, request.note, session, due);

@@ -26,6 +26,16 @@ pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkErr
     }
 }
 
+/// The error for an acquisition that had to wait for too long behind others of this process, before
+/// it sent anything.
+pub(super) fn busy(address: &Address) -> Error {
+    let message = format!(
+        "too many acquisitions of this process are under way in {address}, or are being given up \
+         there; ask for less at once"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
 /// The error for the caller. The client's error is its cause, and contains no secrets.
 pub(super) fn error(address: &Address, error: ZkError) -> Error {
     let (kind, message) = match &error {
@@ -53,13 +63,6 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             (ErrorKind::Corrupt, format!("{address} did not understand a request"))
         }
         ZkError::Stranger(..) => (ErrorKind::Invalid, format!("{address} cannot be used: {error}")),
-        ZkError::Busy => {
-            let message = format!(
-                "too many acquisitions of this process are under way in {address}, or are being \
-                 given up there; ask for less at once"
-            );
-            (ErrorKind::Unavailable, message)
-        }
         ZkError::NoHosts => {
             let message = format!(
                 "nobody listens at {} (connection refused); check the address, and that ZooKeeper \

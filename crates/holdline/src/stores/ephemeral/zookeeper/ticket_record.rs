@@ -151,7 +151,7 @@ impl TicketRecord {
     /// Makes the waiter look again, because something has changed.
     pub(super) fn stir(&self) {
         self.place().miss();
-        self.news.notify_one();
+        self.wake();
     }
 }
 

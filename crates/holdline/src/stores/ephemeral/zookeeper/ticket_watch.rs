@@ -12,7 +12,6 @@ use super::ticket_record::{Ahead, NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
 use holdline_zookeeper_client::{Client, Event, Listener, Reply};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -136,10 +135,7 @@ async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
 pub(super) async fn hear(store: Weak<Shared>, mut told: UnboundedReceiver<(String, Event)>) {
     while let Some((path, event)) = told.recv().await {
         let Some(store) = store.upgrade() else { return };
-        // It wakes others' tasks, and all other tickets depend on this task.
-        if catch_unwind(AssertUnwindSafe(|| store.take_in(path, event))).is_err() {
-            tracing::error!("a task that was told of a lock panicked");
-        }
+        store.take_in(path, event);
     }
 }
 
