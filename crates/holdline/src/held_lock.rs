@@ -343,6 +343,7 @@ impl fmt::Debug for HeldLock {
 pub(crate) mod tests {
     use super::*;
     use crate::metrics::Recipe;
+    use crate::renewer;
     use crate::store::TicketId;
     use crate::stores::memory::Memory;
 
@@ -406,6 +407,26 @@ pub(crate) mod tests {
         let held = asked_for(Duration::ZERO, TicketId(1), lease);
         held.lose_unrenewed();
         assert_eq!(held.cause.get(), Some(&Loss::Unrenewed));
+    }
+
+    /// A reply that comes after the first renewal was due leaves time for three all the same: the
+    /// first is sent at once.
+    #[tokio::test]
+    async fn a_lock_that_was_granted_late_is_renewed_three_times() {
+        renewer::start().expect("there is a thread");
+        let lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
+        let late = || asked_for(lease.length * 3 / 10, TicketId(0x1a7e), lease);
+        let (held, mut now, mut renewals) = (late(), clock::now(), 0);
+        while held.next(now).0 == Next::Renew {
+            renewals += 1;
+            now = held.first_due();
+        }
+        assert_eq!((renewals, held.next(now).0), (3, Next::Lose));
+        // The store does not have it, which the renewer finds out by the first.
+        let held = Arc::new(late());
+        renewer::register(&held);
+        let gone = clock::timeout(Duration::from_secs(60), held.gone()).await;
+        assert!(gone.is_some(), "it is not due for another quarter of an hour");
     }
 
     /// So that a release finds the lock's entry in the schedule.

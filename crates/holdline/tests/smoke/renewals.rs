@@ -15,19 +15,6 @@ async fn memory() -> (Chaos, Client) {
     (chaos, client)
 }
 
-/// A renewal that is due when the answer arrives is sent then.
-#[tokio::test(flavor = "current_thread")]
-async fn a_lock_that_was_granted_late_is_renewed_three_times() {
-    let (chaos, client) = memory().await;
-    // The first renewal is due 704 ms after the request.
-    chaos.calls(Op::Enter, 0, 1, Fault::Delay(Duration::from_millis(800)));
-    chaos.calls(Op::Enter, 1, u32::MAX, Fault::FailBefore);
-    let lease = Duration::from_secs(3);
-    let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("it comes in time");
-    guard.lost().await;
-    assert_eq!(chaos.count(Op::Enter), 1 + 3);
-}
-
 /// Drops a lock that was extended by an hour while the store does not take it back.
 async fn is_given_up_for_an_hour(guard: Guard, chaos: &Chaos, client: &Client) {
     chaos.always(Op::Leave, Fault::FailBefore);
@@ -69,7 +56,8 @@ async fn a_store_that_panics_in_a_renewal_costs_no_lock_of_another_store() {
     let broken = Mutex::new(&store.client(), "x").lease(BRIEF * 4);
     let broken = broken.lock().await.expect("it is admitted");
     let (chaos, client) = memory().await;
-    let sound = Mutex::new(&client, "x").lease(BRIEF * 10).lock().await.expect("memory works");
+    let sound = Mutex::new(&client, "x").lease(BRIEF * 100).renew_every(BRIEF / 10);
+    let sound = sound.lock().await.expect("memory works");
     broken.lost().await;
     assert_eq!(broken.loss().await, Some(Loss::Expired));
     assert!(store.entries().len() > 1, "it was not renewed");
