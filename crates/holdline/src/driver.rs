@@ -16,6 +16,7 @@ use holdline_kernel::{Acquisition, Action, Event, LeaseTimer, Time, WaitMode};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::coop::consume_budget;
 
 /// The shortest interval at which an acquisition that waits for room checks for an outage.
 const ROOM_CHECK: Duration = Duration::from_millis(50);
@@ -45,6 +46,8 @@ pub(crate) async fn acquire(
     // A request for this ticket got no answer: it may arrive late, and take a place.
     let (mut doubtful, mut last_error) = (false, None);
     loop {
+        // A store that is always ready, without I/O, would keep the thread from other tasks.
+        consume_budget().await;
         let event = match action {
             Action::Send(how) => {
                 on_cancel.id = Some(ticket.id);
