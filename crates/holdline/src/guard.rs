@@ -297,10 +297,14 @@ impl Guard {
         Ok(())
     }
 
-    /// Replaces the note that others see about this holder.
+    /// Replaces the note that others see about this holder. If this is dropped, the renewer sends
+    /// the note.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
-        self.renew(None).await
+        let mut asking = Asking(Some(&self.held));
+        let outcome = self.renew(None).await;
+        asking.0 = None;
+        outcome
     }
 
     /// An error if the lock is lost.
@@ -323,6 +327,18 @@ impl Guard {
         match cause {
             Some(cause) => Error::because(ErrorKind::Unknown, message, cause),
             None => Error::new(ErrorKind::Unknown, message),
+        }
+    }
+}
+
+/// A change of a lock while it is sent. If that is dropped, the renewer asks the store at once: a
+/// fixed lease has no later renewal that would send the change.
+struct Asking<'a>(Option<&'a HeldLock>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0 {
+            renewer::verify(held.ticket().id);
         }
     }
 }

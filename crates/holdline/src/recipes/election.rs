@@ -171,7 +171,7 @@ impl Leader {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future keeps the leadership, with either the old or the new value.
+    /// Dropping the future keeps the leadership; the value is published in the background.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
         self.guard.annotate(kept(&note, self.guard.name())?).await

@@ -5,6 +5,7 @@ use futures_util::FutureExt;
 use holdline::store::{Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Loss, Multi, OnLoss, Owner, ReentrantMutex, RwLock};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_millis(150);
@@ -140,6 +141,21 @@ async fn a_new_leader_with_the_value_of_the_last_one_is_seen() {
     let second = election.campaign("same").await.expect("memory works");
     let seen = tokio::time::timeout(TIME * 100, observer.next()).await.expect("it is seen");
     assert_eq!(seen.expect("memory works").map(|seen| seen.token), Some(second.token()));
+}
+
+/// A fixed lease has no renewal that would publish it later.
+#[tokio::test(flavor = "current_thread")]
+async fn a_value_is_published_though_its_future_is_dropped() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let election = Election::new(&chaos.client(), "x").fixed_lease(TIME * 400);
+    let leader = election.campaign("one").await.expect("memory works");
+    chaos.calls(Op::Enter, 0, 1, Fault::HangBefore);
+    assert!(leader.proclaim("two").now_or_never().is_none(), "there is no answer");
+    until("it is published", async || {
+        election.leader().await.expect("memory works").expect("it leads").value == "two"
+    })
+    .await;
+    assert!(leader.is_valid());
 }
 
 #[tokio::test(flavor = "current_thread")]
