@@ -25,6 +25,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 pub(crate) trait Handover: Send + Sync {
     /// Offers the lock, still held, to the next waiter of this process.
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
+    /// Notes that the store is asked to release the lock: from now on only it knows who holds it.
+    fn releases(&mut self);
     /// Returns the permits that a downgrade to this weight frees.
     fn downgrade(&mut self, weight: u32);
 }
@@ -212,8 +214,10 @@ impl Guard {
         // The drift allowance is part of the lease, and the addition for it needs an allowance of
         // its own.
         let drift = lease.drift() + lease.drift() / 50;
-        let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
-        check_lease(&*self.held.handles.store, lease.length)?;
+        let store = &*self.held.handles.store;
+        let length = lease.length.saturating_add(drift).max(store.capabilities().lease_min);
+        let lease = Lease { length, ..lease };
+        check_lease(store, lease.length)?;
         self.renew(Some(lease)).await
     }
 
@@ -242,9 +246,8 @@ impl Guard {
         if self.hand_over() {
             return Ok(());
         }
+        let was_valid = self.begin_release();
         let held = Arc::clone(&self.held);
-        renewer::unregister(&held);
-        let was_valid = held.release();
         let limit =
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
         let limit = clock::now().after(limit);
@@ -276,6 +279,15 @@ impl Guard {
             Some(Err(error)) => Err(self.doubt(Some(error))),
             None => Err(self.doubt(None)),
         }
+    }
+
+    /// Ends the hold before the store is asked to release the lock. Returns whether it was held.
+    fn begin_release(&mut self) -> bool {
+        renewer::unregister(&self.held);
+        if let Some(pass) = &mut self.pass {
+            pass.releases();
+        }
+        self.held.release()
     }
 
     /// Passes the lock to the next waiter of this process, if handoff is enabled.
@@ -368,8 +380,7 @@ impl Drop for Guard {
         if self.empty || self.hand_over() {
             return self.end.end(!self.passed_on && self.held.was_lost());
         }
-        renewer::unregister(&self.held);
-        self.held.release();
+        self.begin_release();
         self.end.end(self.held.was_lost());
         let mut leave = PendingRelease::of(&self.held);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);

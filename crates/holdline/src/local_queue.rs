@@ -49,7 +49,7 @@ struct Entry {
 struct LocalQueue {
     /// The admission rule as Tokio's semaphore implements it: fair, weighted, and cancel-safe.
     permits: Semaphore,
-    /// The number of tasks that have passed, and ask the store.
+    /// The number of tasks that have passed, and ask the store for a lock or for its release.
     asking: AtomicU32,
     state: Mutex<State>,
 }
@@ -98,7 +98,8 @@ impl LocalQueues {
             let unknown = asks && handles.availability.away_for().is_some();
             return if unknown { Err(handles.silence(&request.line)) } else { Ok(None) };
         }
-        let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
+        let mut permit =
+            LocalPermit { weight: request.weight, waiter, budget: None, releasing: false };
         permit.budget = handoff.map(|bounds| Budget {
             left: bounds.most - 1,
             until: clock::now().after(bounds.time),
@@ -239,13 +240,17 @@ struct LocalPermit {
     weight: u32,
     waiter: LocalWaiter,
     budget: Option<Budget>,
+    /// Whether the store is asked to release its lock.
+    releasing: bool,
 }
 
 impl Handover for LocalPermit {
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
         let Some(budget) = self.budget else { return false };
         let since = clock::now();
-        if budget.left == 0 || since >= budget.until {
+        // If the next holder died, an extended lease would keep others out for longer than its own.
+        let extended = held.longest_lease() > budget.terms.lease.length;
+        if budget.left == 0 || since >= budget.until || extended {
             return false;
         }
         let mut state = self.waiter.queue.state.lock();
@@ -261,6 +266,12 @@ impl Handover for LocalPermit {
         true
     }
 
+    fn releases(&mut self) {
+        if !mem::replace(&mut self.releasing, true) {
+            self.waiter.queue.asking.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn downgrade(&mut self, weight: u32) {
         let weight = weight.min(self.weight);
         let surplus = permits_for(self.weight) - permits_for(weight);
@@ -271,6 +282,9 @@ impl Handover for LocalPermit {
 
 impl Drop for LocalPermit {
     fn drop(&mut self) {
+        if self.releasing {
+            self.waiter.queue.asking.fetch_sub(1, Ordering::Relaxed);
+        }
         self.waiter.queue.permits.add_permits(permits_for(self.weight) as usize);
     }
 }

@@ -4,6 +4,7 @@
 use futures_util::FutureExt;
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::time::Duration;
 
 async fn memory() -> Client {
@@ -56,6 +57,27 @@ async fn a_lock_that_is_held_in_an_outage() {
     let brief = Duration::from_millis(50);
     assert!(lock.lock_within(brief).await.expect("it is known").is_none());
     drop(held);
+}
+
+/// A guard was dropped, and the store cannot be asked whether its lock is free (G25).
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_is_given_up_in_an_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client();
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(3600));
+    let held = lock.lock().await.expect("memory works");
+    chaos.always(Op::Leave, Fault::FailBefore);
+    drop(held);
+    until("the outage is known", async || client.unavailable_for().is_some()).await;
+    let error = lock.try_lock().await.expect_err("the store cannot be asked");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let brief = Duration::from_millis(50);
+    let error = lock.lock_within(brief).await.expect_err("the store cannot be asked");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    chaos.heal();
+    let next = lock.lock().await.expect("the store is back");
+    assert!(lock.try_lock().await.expect("it is known").is_none());
+    next.unlock().await.expect("it was held");
 }
 
 /// An observer goes on through an outage for as long as its client does (G24).
