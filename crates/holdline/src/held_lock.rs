@@ -185,7 +185,9 @@ impl HeldLock {
 
     /// Records that the store had no such holder when it was asked to release it.
     pub(crate) fn released_too_late(&self) {
-        self.change_state(RELEASED, GONE);
+        if self.change_state(RELEASED, GONE) {
+            self.report_loss(&Loss::Gone);
+        }
     }
 
     /// Marks the lock as lost. Returns whether it was held before.
@@ -203,13 +205,18 @@ impl HeldLock {
         // First of all: the rest calls others' code, which may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
-            self.metrics.lost(clock::now(), self.since);
+            self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
-            let why = if how == GONE { Loss::Gone } else { Loss::Expired };
-            let why = self.cause.get().unwrap_or(&why);
-            tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
+            self.report_loss(if how == GONE { &Loss::Gone } else { &Loss::Expired });
         }
         was_held
+    }
+
+    /// Counts and logs a loss, with this cause unless another is known.
+    fn report_loss(&self, why: &Loss) {
+        self.metrics.lost();
+        let why = self.cause.get().unwrap_or(why);
+        tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
     }
 
     /// Marks the lock as lost because no thread renews it any more.
