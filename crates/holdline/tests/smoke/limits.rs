@@ -59,6 +59,30 @@ async fn a_lock_that_is_held_in_an_outage() {
     drop(held);
 }
 
+/// All tasks that wait for one name fail together after an outage of the client's bound (G24), and
+/// not one after the other, each after an outage of its own.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_in_a_long_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client().outage(Duration::from_millis(300));
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x");
+            tokio::spawn(async move { lock.lock().await })
+        })
+        .collect();
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("the store is away");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    // One of them needs five.
+    assert!(chaos.count(Op::Enter) < 16, "{} requests", chaos.count(Op::Enter));
+    chaos.heal();
+    Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
+}
+
 /// A guard was dropped, and the store cannot be asked whether its lock is free (G25).
 #[tokio::test(flavor = "current_thread")]
 async fn a_lock_that_is_given_up_in_an_outage() {
