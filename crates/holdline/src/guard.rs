@@ -7,6 +7,7 @@ use crate::loss::Loss;
 use crate::loss_notice::{GuardEnd, LossNotice};
 use crate::names::Name;
 use crate::options::OnLoss;
+use crate::owner_info::OwnerInfo;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Capabilities, Seq, check_lease};
 use holdline_kernel::Lease;
@@ -307,6 +308,11 @@ impl Guard {
             pass.downgrade(weight);
         }
         Ok(())
+    }
+
+    /// The note that others see about this holder.
+    pub(crate) fn note(&self) -> OwnerInfo {
+        OwnerInfo::read(&self.held.note())
     }
 
     /// Replaces the note that others see about this holder. If this is dropped, the renewer sends

@@ -277,6 +277,11 @@ impl HeldLock {
         }
     }
 
+    /// The note that renewals send.
+    pub(crate) fn note(&self) -> Arc<str> {
+        Arc::clone(&self.changing.lock().note)
+    }
+
     /// The number of changes so far. If it is higher when a renewal ends, the renewal may have
     /// undone them in the store.
     pub(crate) fn changes(&self) -> u64 {

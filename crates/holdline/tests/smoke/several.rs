@@ -158,14 +158,18 @@ async fn a_value_is_published_though_its_future_is_dropped() {
     assert!(leader.is_valid());
 }
 
+/// Only the value changes: not the label, and not since when it leads.
 #[tokio::test(flavor = "current_thread")]
-async fn a_leader_keeps_its_label() {
+async fn a_leader_keeps_its_note() {
     let client = memory().await;
     let election = Election::new(&client, "x").label("ops");
     let leader = election.campaign("one").await.expect("memory works");
+    let first = election.leader().await.expect("memory works").expect("somebody leads");
+    tokio::time::sleep(Duration::from_millis(2)).await;
     leader.proclaim("two").await.expect("memory works");
     let seen = election.leader().await.expect("memory works").expect("somebody leads");
     assert_eq!((seen.value.as_str(), seen.participant.note.label.as_deref()), ("two", Some("ops")));
+    assert_eq!(seen.participant.note.since, first.participant.note.since);
     drop(leader);
 }
 
