@@ -29,6 +29,7 @@ group! { "contract":
     a_lower_weight_admits_the_next needs Queues Weights,
     a_lower_weight_wakes_the_next needs Queues Weights Wakes,
     a_span_reserves_tokens needs Spans Fences,
+    a_lower_bound_raises_tokens needs Spans Fences,
     a_notice_is_kept_until_it_is_watched_for needs Queues Wakes,
     a_notice_comes_while_it_is_watched_for needs Queues Wakes,
     a_notice_that_gives_a_place_is_true needs Queues Wakes,
@@ -317,6 +318,24 @@ async fn a_span_reserves_tokens(ctx: Ctx) {
     raw.leave(&wide).await;
     let after = raw.hold(&next).await;
     assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the range of {seq:?}");
+}
+
+/// The bound of a ticket that enters, and of one that has a place, which keeps its token.
+async fn a_lower_bound_raises_tokens(ctx: Ctx) {
+    const FAR: u64 = 1_000_000_000;
+    let raw = Raw::new(&ctx).await;
+    let first = ticket(&ctx, 1, 1);
+    let seq = raw.hold(&first).await;
+    let bound = Ticket { min_token: seq.0 + FAR, ..first };
+    assert_eq!(raw.keep(&bound, seq).await, Standing::Admitted(seq));
+    raw.leave(&first).await;
+    let next = ticket(&ctx, 1, 1);
+    let after = raw.hold(&next).await;
+    assert!(after.0 > bound.min_token, "{after:?} is not above {}", bound.min_token);
+    raw.leave(&next).await;
+    let bound = Ticket { min_token: after.0 + FAR, ..ticket(&ctx, 1, 1) };
+    let last = raw.hold(&bound).await;
+    assert!(last.0 >= bound.min_token, "{last:?} is below {}", bound.min_token);
 }
 
 async fn a_notice_is_kept_until_it_is_watched_for(ctx: Ctx) {

@@ -10,6 +10,9 @@ use holdline_kernel::Time;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The shortest interval at which an acquisition that does not ask the store checks for an outage.
+pub(crate) const OUTAGE_CHECK: Duration = Duration::from_millis(50);
+
 /// The recent outcomes of calls to one store.
 #[derive(Debug, Default)]
 pub(crate) struct Availability {

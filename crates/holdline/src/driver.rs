@@ -5,6 +5,7 @@
 //! before the first request until the grant, a cancel guard is ready to hand the ticket to the
 //! renewer, which leaves the line in the background.
 
+use crate::availability::OUTAGE_CHECK;
 use crate::clock::{self, within};
 use crate::error::{Error, Result};
 use crate::handles::StoreHandles;
@@ -16,9 +17,8 @@ use holdline_kernel::{Acquisition, Action, Event, LeaseTimer, Time, WaitMode};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::coop::consume_budget;
 
-/// The shortest interval at which an acquisition that waits for room checks for an outage.
-const ROOM_CHECK: Duration = Duration::from_millis(50);
 /// The shortest wait between two requests: a store that asks for none, and answers without I/O,
 /// would never let another task of the thread run.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
@@ -45,6 +45,8 @@ pub(crate) async fn acquire(
     // A request for this ticket got no answer: it may arrive late, and take a place.
     let (mut doubtful, mut last_error) = (false, None);
     loop {
+        // A store that is always ready, without I/O, would keep the thread from other tasks.
+        consume_budget().await;
         let event = match action {
             Action::Send(how) => {
                 on_cancel.id = Some(ticket.id);
@@ -120,7 +122,7 @@ async fn room(handles: &StoreHandles, request: &AcquireRequest) -> Result<bool> 
     loop {
         let outage = if availability.has_answered() { request.outage } else { Duration::default() };
         let rest = outage.saturating_sub(availability.away_for().unwrap_or_default());
-        let check = clock::now().after(rest.max(ROOM_CHECK)).min(request.limit);
+        let check = clock::now().after(rest.max(OUTAGE_CHECK)).min(request.limit);
         if handles.undone.room(check).await {
             return Ok(true);
         }

@@ -7,6 +7,7 @@ use crate::loss::Loss;
 use crate::loss_notice::{GuardEnd, LossNotice};
 use crate::names::Name;
 use crate::options::OnLoss;
+use crate::owner_info::OwnerInfo;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Capabilities, Seq, check_lease};
 use holdline_kernel::Lease;
@@ -25,6 +26,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 pub(crate) trait Handover: Send + Sync {
     /// Offers the lock, still held, to the next waiter of this process.
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
+    /// Notes that the store is asked to release the lock: from now on only it knows who holds it.
+    fn releases(&mut self);
     /// Returns the permits that a downgrade to this weight frees.
     fn downgrade(&mut self, weight: u32);
 }
@@ -212,8 +215,10 @@ impl Guard {
         // The drift allowance is part of the lease, and the addition for it needs an allowance of
         // its own.
         let drift = lease.drift() + lease.drift() / 50;
-        let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
-        check_lease(&*self.held.handles.store, lease.length)?;
+        let store = &*self.held.handles.store;
+        let length = lease.length.saturating_add(drift).max(store.capabilities().lease_min);
+        let lease = Lease { length, ..lease };
+        check_lease(store, lease.length)?;
         self.renew(Some(lease)).await
     }
 
@@ -242,9 +247,8 @@ impl Guard {
         if self.hand_over() {
             return Ok(());
         }
+        let was_valid = self.begin_release();
         let held = Arc::clone(&self.held);
-        renewer::unregister(&held);
-        let was_valid = held.release();
         let limit =
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
         let limit = clock::now().after(limit);
@@ -278,6 +282,15 @@ impl Guard {
         }
     }
 
+    /// Ends the hold before the store is asked to release the lock. Returns whether it was held.
+    fn begin_release(&mut self) -> bool {
+        renewer::unregister(&self.held);
+        if let Some(pass) = &mut self.pass {
+            pass.releases();
+        }
+        self.held.release()
+    }
+
     /// Passes the lock to the next waiter of this process, if handoff is enabled.
     fn hand_over(&mut self) -> bool {
         let Some(pass) = &mut self.pass else { return false };
@@ -297,10 +310,19 @@ impl Guard {
         Ok(())
     }
 
-    /// Replaces the note that others see about this holder.
+    /// The note that others see about this holder.
+    pub(crate) fn note(&self) -> OwnerInfo {
+        OwnerInfo::read(&self.held.note())
+    }
+
+    /// Replaces the note that others see about this holder. If this is dropped, the renewer sends
+    /// the note.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
-        self.renew(None).await
+        let mut asking = Asking(Some(&self.held));
+        let outcome = self.renew(None).await;
+        asking.0 = None;
+        outcome
     }
 
     /// An error if the lock is lost.
@@ -323,6 +345,18 @@ impl Guard {
         match cause {
             Some(cause) => Error::because(ErrorKind::Unknown, message, cause),
             None => Error::new(ErrorKind::Unknown, message),
+        }
+    }
+}
+
+/// A change of a lock while it is sent. If that is dropped, the renewer asks the store at once: a
+/// fixed lease has no later renewal that would send the change.
+struct Asking<'a>(Option<&'a HeldLock>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0 {
+            renewer::verify(held.ticket().id);
         }
     }
 }
@@ -352,8 +386,7 @@ impl Drop for Guard {
         if self.empty || self.hand_over() {
             return self.end.end(!self.passed_on && self.held.was_lost());
         }
-        renewer::unregister(&self.held);
-        self.held.release();
+        self.begin_release();
         self.end.end(self.held.was_lost());
         let mut leave = PendingRelease::of(&self.held);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);

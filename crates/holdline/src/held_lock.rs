@@ -185,7 +185,9 @@ impl HeldLock {
 
     /// Records that the store had no such holder when it was asked to release it.
     pub(crate) fn released_too_late(&self) {
-        self.change_state(RELEASED, GONE);
+        if self.change_state(RELEASED, GONE) {
+            self.report_loss(&Loss::Gone);
+        }
     }
 
     /// Marks the lock as lost. Returns whether it was held before.
@@ -203,13 +205,18 @@ impl HeldLock {
         // First of all: the rest calls others' code, which may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
-            self.metrics.lost(clock::now(), self.since);
+            self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
-            let why = if how == GONE { Loss::Gone } else { Loss::Expired };
-            let why = self.cause.get().unwrap_or(&why);
-            tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
+            self.report_loss(if how == GONE { &Loss::Gone } else { &Loss::Expired });
         }
         was_held
+    }
+
+    /// Counts and logs a loss, with this cause unless another is known.
+    fn report_loss(&self, why: &Loss) {
+        self.metrics.lost();
+        let why = self.cause.get().unwrap_or(why);
+        tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
     }
 
     /// Marks the lock as lost because no thread renews it any more.
@@ -268,6 +275,11 @@ impl HeldLock {
         if let Some(note) = note {
             changing.note = note;
         }
+    }
+
+    /// The note that renewals send.
+    pub(crate) fn note(&self) -> Arc<str> {
+        Arc::clone(&self.changing.lock().note)
     }
 
     /// The number of changes so far. If it is higher when a renewal ends, the renewal may have
@@ -343,6 +355,7 @@ impl fmt::Debug for HeldLock {
 pub(crate) mod tests {
     use super::*;
     use crate::metrics::Recipe;
+    use crate::renewer;
     use crate::store::TicketId;
     use crate::stores::memory::Memory;
 
@@ -406,6 +419,26 @@ pub(crate) mod tests {
         let held = asked_for(Duration::ZERO, TicketId(1), lease);
         held.lose_unrenewed();
         assert_eq!(held.cause.get(), Some(&Loss::Unrenewed));
+    }
+
+    /// A reply that comes after the first renewal was due leaves time for three all the same: the
+    /// first is sent at once.
+    #[tokio::test]
+    async fn a_lock_that_was_granted_late_is_renewed_three_times() {
+        renewer::start().expect("there is a thread");
+        let lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
+        let late = || asked_for(lease.length * 3 / 10, TicketId(0x1a7e), lease);
+        let (held, mut now, mut renewals) = (late(), clock::now(), 0);
+        while held.next(now).0 == Next::Renew {
+            renewals += 1;
+            now = held.first_due();
+        }
+        assert_eq!((renewals, held.next(now).0), (3, Next::Lose));
+        // The store does not have it, which the renewer finds out by the first.
+        let held = Arc::new(late());
+        renewer::register(&held);
+        let gone = clock::timeout(Duration::from_secs(60), held.gone()).await;
+        assert!(gone.is_some(), "it is not due for another quarter of an hour");
     }
 
     /// So that a release finds the lock's entry in the schedule.

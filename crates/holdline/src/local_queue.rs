@@ -11,6 +11,7 @@
 //! handoffs are bounded, so that other processes get their turn, and a lock that no task comes for
 //! is released in the background.
 
+use crate::availability::OUTAGE_CHECK;
 use crate::clock;
 use crate::driver;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,6 +26,7 @@ use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -49,7 +51,7 @@ struct Entry {
 struct LocalQueue {
     /// The admission rule as Tokio's semaphore implements it: fair, weighted, and cancel-safe.
     permits: Semaphore,
-    /// The number of tasks that have passed, and ask the store.
+    /// The number of tasks that have passed, and ask the store for a lock or for its release.
     asking: AtomicU32,
     state: Mutex<State>,
 }
@@ -92,13 +94,11 @@ impl LocalQueues {
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
         let waiter = self.enter(request)?;
-        if !waiter.pass(request).await {
-            // Nobody knows whether the lock is held if a task ahead asks a store that is away.
-            let asks = waiter.queue.asking.load(Ordering::Relaxed) > 0;
-            let unknown = asks && handles.availability.away_for().is_some();
-            return if unknown { Err(handles.silence(&request.line)) } else { Ok(None) };
+        if !waiter.pass(handles, request).await? {
+            return Ok(None);
         }
-        let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
+        let mut permit =
+            LocalPermit { weight: request.weight, waiter, budget: None, releasing: false };
         permit.budget = handoff.map(|bounds| Budget {
             left: bounds.most - 1,
             until: clock::now().after(bounds.time),
@@ -177,16 +177,42 @@ struct LocalWaiter {
 
 impl LocalWaiter {
     /// Waits for its turn. Returns whether it came in time; the permits are then the caller's, to
-    /// be returned by a [`LocalPermit`].
-    async fn pass(&self, request: &AcquireRequest) -> bool {
+    /// be returned by a [`LocalPermit`]. An error if the store is away, and so nobody knows whether
+    /// the lock is held.
+    async fn pass(&self, handles: &StoreHandles, request: &AcquireRequest) -> Result<bool> {
         let permits = &self.queue.permits;
-        let permit = if request.mode == WaitMode::Try {
-            permits.try_acquire_many(permits_for(request.weight)).ok()
-        } else {
-            let permit = permits.acquire_many(permits_for(request.weight));
-            clock::within(request.limit, permit).await.and_then(Result::ok)
-        };
-        permit.map(SemaphorePermit::forget).is_some()
+        let silence = || handles.silence(&self.line);
+        let not_passed = || self.outage(handles).map_or(Ok(false), |_| Err(silence()));
+        if request.mode == WaitMode::Try {
+            let permit = permits.try_acquire_many(permits_for(request.weight));
+            return permit
+                .map(SemaphorePermit::forget)
+                .map_or_else(|_| not_passed(), |()| Ok(true));
+        }
+        // The tasks behind one that asks share its outage, and do not wait out one each.
+        let away = || self.outage(handles).filter(|_| handles.availability.has_answered());
+        let mut permit = pin!(permits.acquire_many(permits_for(request.weight)));
+        loop {
+            let rest = request.outage.saturating_sub(away().unwrap_or_default());
+            let check = clock::now().after(rest.max(OUTAGE_CHECK)).min(request.limit);
+            // The semaphore is never closed.
+            if let Some(Ok(permit)) = clock::within(check, permit.as_mut()).await {
+                permit.forget();
+                return Ok(true);
+            }
+            if clock::now() >= request.limit {
+                return not_passed();
+            }
+            if away().is_some_and(|away| away >= request.outage) {
+                return Err(silence());
+            }
+        }
+    }
+
+    /// How long the store has been away, if a task ahead asks it.
+    fn outage(&self, handles: &StoreHandles) -> Option<Duration> {
+        let asks = self.queue.asking.load(Ordering::Relaxed) > 0;
+        handles.availability.away_for().filter(|_| asks)
     }
 
     /// Ends the wait, and takes the lock that the last holder may have passed on.
@@ -239,13 +265,17 @@ struct LocalPermit {
     weight: u32,
     waiter: LocalWaiter,
     budget: Option<Budget>,
+    /// Whether the store is asked to release its lock.
+    releasing: bool,
 }
 
 impl Handover for LocalPermit {
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
         let Some(budget) = self.budget else { return false };
         let since = clock::now();
-        if budget.left == 0 || since >= budget.until {
+        // If the next holder died, an extended lease would keep others out for longer than its own.
+        let extended = held.longest_lease() > budget.terms.lease.length;
+        if budget.left == 0 || since >= budget.until || extended {
             return false;
         }
         let mut state = self.waiter.queue.state.lock();
@@ -261,6 +291,12 @@ impl Handover for LocalPermit {
         true
     }
 
+    fn releases(&mut self) {
+        if !mem::replace(&mut self.releasing, true) {
+            self.waiter.queue.asking.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn downgrade(&mut self, weight: u32) {
         let weight = weight.min(self.weight);
         let surplus = permits_for(self.weight) - permits_for(weight);
@@ -271,6 +307,9 @@ impl Handover for LocalPermit {
 
 impl Drop for LocalPermit {
     fn drop(&mut self) {
+        if self.releasing {
+            self.waiter.queue.asking.fetch_sub(1, Ordering::Relaxed);
+        }
         self.waiter.queue.permits.add_permits(permits_for(self.weight) as usize);
     }
 }

@@ -82,9 +82,10 @@ impl LossNotice {
             match self.end.state.load(Ordering::Acquire) {
                 RELEASED => return None,
                 LOST => return Some(self.held.cause().await),
-                _ if self.held.is_released() => over.await, // how that ends is not known yet
-                _ if !self.held.is_valid() => return Some(self.held.cause().await),
-                _ => _ = select(over, pin!(self.held.gone())).await,
+                _ if self.held.is_valid() => _ = select(over, pin!(self.held.gone())).await,
+                // How that ends is not known yet. Asked after `is_valid`, as it may just begin.
+                _ if self.held.is_released() => over.await,
+                _ => return Some(self.held.cause().await),
             }
         }
     }

@@ -155,9 +155,8 @@ impl LockMetrics {
         record(&self.key(|keys| &keys.hold), since.until(now).as_secs_f64());
     }
 
-    pub(crate) fn lost(&self, now: Time, since: Time) {
+    pub(crate) fn lost(&self) {
         count(&self.key(|keys| &keys.losses));
-        self.released(now, since);
     }
 
     pub(crate) fn renewed(&self, ok: bool) {

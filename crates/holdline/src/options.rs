@@ -216,6 +216,7 @@ macro_rules! holding_methods {
         /// [`Unsupported`](crate::ErrorKind::Unsupported).
         pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
+            self.options.renew = true;
             self
         }
 

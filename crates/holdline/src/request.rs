@@ -21,7 +21,7 @@ pub(crate) struct Handoff {
 /// The terms of a held lock that its holder relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    lease: Lease,
+    pub(crate) lease: Lease,
     renew: bool,
     renew_interval: Option<Duration>,
 }

@@ -265,7 +265,8 @@ pub struct Capabilities {
     pub notifications: bool,
     /// Weights and capacities above 1 are supported: semaphores and read-write locks.
     pub weighted: bool,
-    /// A ticket may reserve several tokens, for local handoff.
+    /// A ticket may reserve several tokens, for local handoff, and set their lower bound, for a
+    /// quorum.
     pub token_ranges: bool,
     /// A holder's crash releases the lock at once, not only when its lease ends.
     pub crash_release: bool,

@@ -77,6 +77,10 @@ planted! {
     AdmissionChangesTokens => "contract::a_departure_admits_the_next",
     /// A ticket that reserves several tokens has one.
     IgnoresTokenCounts => "contract::a_span_reserves_tokens",
+    /// A new ticket's lower bound of tokens is ignored.
+    JoinsBelowLowerBounds => "contract::a_lower_bound_raises_tokens",
+    /// The same of a ticket that has a place.
+    KeepsBelowLowerBounds => "contract::a_lower_bound_raises_tokens",
 
     // Leaving.
     /// A departure removes the first place, whatever its ticket.

@@ -156,6 +156,9 @@ impl Line {
         if ticket.weight > self.places[at].weight && !self.has(Bug::RaisesWeights) {
             return Err(Refusal::Weight);
         }
+        if !self.has(Bug::KeepsBelowLowerBounds) {
+            *last = (*last).max(ticket.min_token);
+        }
         if !self.has(Bug::KeepsWeights) {
             self.places[at].weight = ticket.weight;
         }
@@ -222,7 +225,8 @@ impl Line {
             }
             _ => {}
         }
-        let seq = (*last + 1).max(ticket.min_token);
+        let ignores = self.has(Bug::JoinsBelowLowerBounds);
+        let seq = (*last + 1).max(if ignores { 0 } else { ticket.min_token });
         let count = if self.has(Bug::IgnoresTokenCounts) { 1 } else { ticket.token_count.max(1) };
         *last = seq + u64::from(count) - 1;
         Seq(seq)

@@ -39,7 +39,6 @@ pub struct Election {
 #[must_use = "dropping the leadership at once resigns at once"]
 pub struct Leader {
     guard: Guard,
-    label: Option<String>,
 }
 
 /// The current leader, as other clients see it.
@@ -145,7 +144,7 @@ impl Election {
         let options = Options { value: Some(value), ..self.options.clone() };
         let name = Name::new(&self.name)?;
         let guard = acquire(&self.client, &options, name, (1, 1), wait).await?;
-        Ok(guard.map(|guard| Leader { guard, label: self.options.label.clone() }))
+        Ok(guard.map(|guard| Leader { guard }))
     }
 }
 
@@ -171,9 +170,9 @@ impl Leader {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future keeps the leadership, with either the old or the new value.
+    /// Dropping the future keeps the leadership; the value is published in the background.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
+        let note = OwnerInfo { value: Some(value.into()), ..self.guard.note() };
         self.guard.annotate(kept(&note, self.guard.name())?).await
     }
 

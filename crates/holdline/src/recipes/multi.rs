@@ -58,7 +58,7 @@ impl Multi {
     /// # Errors
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if one was lost during
-    /// the wait for another. After an error none is held.
+    /// the wait for another. After an error those acquired so far are released in the background.
     ///
     /// # Cancel safety
     ///
@@ -67,7 +67,8 @@ impl Multi {
         self.take(Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Acquires all locks if none requires waiting. `None` otherwise, and then none is held.
+    /// Acquires all locks if none requires waiting. `None` otherwise; then those acquired so far
+    /// are released in the background.
     ///
     /// # Errors
     ///
@@ -80,8 +81,8 @@ impl Multi {
         self.take(Wait::Not).await
     }
 
-    /// Acquires all locks, waiting up to `time` in total. `None` if that was too short, and then
-    /// none is held.
+    /// Acquires all locks, waiting up to `time` in total. `None` if that was too short; then those
+    /// acquired so far are released in the background.
     ///
     /// # Errors
     ///

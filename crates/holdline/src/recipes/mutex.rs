@@ -53,7 +53,8 @@ impl Mutex {
     /// is released after 3 s.
     ///
     /// If the next task has not enabled handoff, or uses another lease, margin or renewal interval,
-    /// the lock is released as usual.
+    /// or if the lease was [extended](crate::Guard::extend), the lock is released as usual. A fixed
+    /// lease does not begin again: the next task has the rest of it.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
         self.options.handoff = Some(Handoff { most: most.min(MOST_HOLDERS), time });
         self

@@ -75,6 +75,30 @@ async fn an_error_that_no_retry_helps_ends_the_wait() {
     assert_eq!((client.unavailable_for(), client.has_answered()), (None, false));
 }
 
+/// A store that answers without I/O, be it by notices or by the loss of a place, leaves the other
+/// tasks of its thread their turns.
+#[test]
+fn a_store_that_is_always_ready_does_not_keep_the_thread() {
+    let place = Some(Seq(7));
+    let tells = Scripted::with_notice(Some(Seq(8)), move |_, _| waits(place, SOON * 1000));
+    let loses = Scripted::new(|_, _| Answer::Is(Standing::Lost));
+    for store in [tells, loses] {
+        let (done, ends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let lock = Mutex::new(&store.client(), "x");
+                let waits = tokio::spawn(async move { lock.lock().await });
+                tokio::time::sleep(SOON).await;
+                done.send(store.entries().len()).expect("it is waited for");
+                waits.abort();
+            });
+        });
+        let asked = ends.recv_timeout(SOON * 6000).expect("no other task had its turn");
+        assert!(asked > 1, "it waited for something else");
+    }
+}
+
 /// The store's own error says more than that the time is up.
 #[tokio::test(flavor = "current_thread")]
 async fn the_last_error_of_the_store_is_reported() {

@@ -1,6 +1,8 @@
 //! The library's first steps, on the memory store. The conformance suite goes much further.
 
 use holdline::{Client, Multi, Mutex, RwLock, Semaphore, open};
+use holdline_conformance::{Chaos, Op};
+use holdline_testkit::wait_until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,13 +83,17 @@ async fn a_fixed_lease_ends_and_protect_stops_the_work() {
     assert!(guard.unlock().await.expect_err("lost").is_lost());
 }
 
-#[tokio::test]
+/// The lease is long, so that the lock is not lost on a busy machine; its renewals are frequent.
+#[tokio::test(flavor = "current_thread")]
 async fn renewal_outlives_a_blocked_executor() {
-    let client = client().await;
-    let guard =
-        Mutex::new(&client, "x").lease(Duration::from_millis(200)).lock().await.expect("works");
-    std::thread::sleep(Duration::from_secs(1)); // five leases, with the executor blocked
-    assert!(guard.is_valid());
+    let chaos = Chaos::new(client().await.store().clone());
+    let (lease, often) = (Duration::from_secs(60), Duration::from_millis(10));
+    let lock = Mutex::new(&chaos.client(), "x").lease(lease).renew_every(often);
+    let guard = lock.lock().await.expect("works");
+    let first = guard.deadline();
+    // The executor is blocked here.
+    wait_until("it is renewed five times", || chaos.count(Op::Enter) > 5);
+    wait_until("it is held for longer", || guard.deadline() > first + often * 4);
     guard.unlock().await.expect("held to the end");
 }
 

@@ -78,6 +78,21 @@ async fn a_task_with_other_terms_gets_what_it_asked_for() {
     assert!(next.remaining() <= lease, "{next:?} is no fixed lease");
 }
 
+/// If the next holder died, others would wait for as long as the last one wanted, and not for the
+/// lease (G11).
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_was_extended_is_not_handed_over() {
+    let client = memory().await;
+    let first = with_handoff(&client).lock().await.expect("memory works");
+    let (ticket, next) = (first.ticket(), with_handoff(&client));
+    let next = waits(async move { next.lock().await.expect("memory works") }).await;
+    first.extend(LEASE * 10).await.expect("memory works");
+    first.unlock().await.expect("it was held");
+    let next = next.await.expect("no panic");
+    assert_ne!(next.ticket(), ticket, "it was handed over");
+    assert!(next.remaining() <= LEASE, "{next:?}");
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn an_elected_leader_publishes_its_value() {
     let client = memory().await;

@@ -4,6 +4,7 @@
 use futures_util::FutureExt;
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::time::Duration;
 
 async fn memory() -> Client {
@@ -56,6 +57,51 @@ async fn a_lock_that_is_held_in_an_outage() {
     let brief = Duration::from_millis(50);
     assert!(lock.lock_within(brief).await.expect("it is known").is_none());
     drop(held);
+}
+
+/// All tasks that wait for one name fail together after an outage of the client's bound (G24), and
+/// not one after the other, each after an outage of its own.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_in_a_long_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client().outage(Duration::from_millis(300));
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x");
+            tokio::spawn(async move { lock.lock().await })
+        })
+        .collect();
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("the store is away");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    // One of them needs five.
+    assert!(chaos.count(Op::Enter) < 16, "{} requests", chaos.count(Op::Enter));
+    chaos.heal();
+    Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
+}
+
+/// A guard was dropped, and the store cannot be asked whether its lock is free (G25).
+#[tokio::test(flavor = "current_thread")]
+async fn a_lock_that_is_given_up_in_an_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client();
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(3600));
+    let held = lock.lock().await.expect("memory works");
+    chaos.always(Op::Leave, Fault::FailBefore);
+    drop(held);
+    until("the outage is known", async || client.unavailable_for().is_some()).await;
+    let error = lock.try_lock().await.expect_err("the store cannot be asked");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let brief = Duration::from_millis(50);
+    let error = lock.lock_within(brief).await.expect_err("the store cannot be asked");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    chaos.heal();
+    let next = lock.lock().await.expect("the store is back");
+    assert!(lock.try_lock().await.expect("it is known").is_none());
+    next.unlock().await.expect("it was held");
 }
 
 /// An observer goes on through an outage for as long as its client does (G24).

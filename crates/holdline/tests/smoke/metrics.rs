@@ -163,6 +163,30 @@ async fn errors_and_silence_are_counted_by_store() {
     assert_eq!(values.of("holdline_errors_total{store=memory,kind=unavailable}"), 1.0);
 }
 
+/// It was broken, and its holder was not told before it released it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_loss_that_only_the_release_finds_is_counted() {
+    if !in_own_process("metrics::a_loss_that_only_the_release_finds_is_counted") {
+        return;
+    }
+    let values = Values::default();
+    metrics::set_global_recorder(values.clone()).map_err(|_| ()).expect("the only one");
+    let chaos = Chaos::new(Arc::clone(open("memory:").await.expect("memory opens").store()));
+    let client = chaos.client();
+    let of = |name: &str| values.of(&format!("{name}{{store=memory,recipe=mutex}}"));
+    for (broken, losses) in [(false, 0.0), (true, 1.0)] {
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        chaos.always(Op::Enter, Fault::HangBefore);
+        if broken {
+            client.force_unlock("x", guard.ticket(), "").await.expect("works").expect("there");
+        }
+        assert_eq!(guard.unlock().await.is_err(), broken);
+        chaos.heal();
+        assert_eq!((of("holdline_losses_total"), of("holdline_held")), (losses, 0.0));
+    }
+    assert_eq!(of("holdline_hold_seconds"), 2.0);
+}
+
 #[test]
 fn each_metric_has_a_description_and_a_row_in_the_documentation() {
     let values = Values::default();

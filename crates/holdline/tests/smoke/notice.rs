@@ -1,5 +1,6 @@
 //! The loss notice, and work that can fail under a lock.
 
+use futures_util::FutureExt;
 use holdline::{Client, ErrorKind, Loss, Mutex, open};
 use holdline_conformance::{Chaos, Fault, Op};
 use std::time::Duration;
@@ -51,6 +52,27 @@ async fn a_release_that_takes_long_is_no_loss() {
     assert!(!notice.is_valid());
     assert_eq!(notice.ended().await, None);
     releasing.await.expect("no panic").expect("held");
+}
+
+/// A thread asks again and again: a lock is not taken for lost between two looks at it.
+#[test]
+fn a_release_that_is_seen_as_it_begins_is_no_loss() {
+    let client = holdline::blocking::open("memory:").expect("memory opens");
+    for _ in 0..300 {
+        let guard = client.mutex("x").lock().expect("works");
+        let (notice, (begun, begins)) = (guard.loss_notice(), std::sync::mpsc::channel());
+        let asks = std::thread::spawn(move || {
+            begun.send(()).expect("it is waited for");
+            loop {
+                if let Some(end) = notice.ended().now_or_never() {
+                    return end;
+                }
+            }
+        });
+        begins.recv().expect("it begins");
+        guard.unlock().expect("held");
+        assert_eq!(asks.join().expect("no panic"), None);
+    }
 }
 
 /// A renewal that the store handles after the release finds no such holder.

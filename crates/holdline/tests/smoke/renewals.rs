@@ -1,8 +1,9 @@
 //! Renewals of one lock (G14), and the background release of a place (G6).
 
 use super::scripted::{ADMITTED, Answer, Scripted, waits};
+use futures_util::FutureExt;
 use holdline::store::{Enter, Seq};
-use holdline::{Client, ErrorKind, Guard, Loss, Mutex};
+use holdline::{Client, ErrorKind, Guard, Loss, Mutex, Semaphore};
 use holdline_conformance::{Chaos, Fault, Op};
 use std::time::Duration;
 
@@ -13,19 +14,6 @@ async fn memory() -> (Chaos, Client) {
     let chaos = Chaos::new(client.store().clone());
     let client = chaos.client();
     (chaos, client)
-}
-
-/// A renewal that is due when the answer arrives is sent then.
-#[tokio::test(flavor = "current_thread")]
-async fn a_lock_that_was_granted_late_is_renewed_three_times() {
-    let (chaos, client) = memory().await;
-    // The first renewal is due 704 ms after the request.
-    chaos.calls(Op::Enter, 0, 1, Fault::Delay(Duration::from_millis(800)));
-    chaos.calls(Op::Enter, 1, u32::MAX, Fault::FailBefore);
-    let lease = Duration::from_secs(3);
-    let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("it comes in time");
-    guard.lost().await;
-    assert_eq!(chaos.count(Op::Enter), 1 + 3);
 }
 
 /// Drops a lock that was extended by an hour while the store does not take it back.
@@ -69,7 +57,8 @@ async fn a_store_that_panics_in_a_renewal_costs_no_lock_of_another_store() {
     let broken = Mutex::new(&store.client(), "x").lease(BRIEF * 4);
     let broken = broken.lock().await.expect("it is admitted");
     let (chaos, client) = memory().await;
-    let sound = Mutex::new(&client, "x").lease(BRIEF * 10).lock().await.expect("memory works");
+    let sound = Mutex::new(&client, "x").lease(BRIEF * 100).renew_every(BRIEF / 10);
+    let sound = sound.lock().await.expect("memory works");
     broken.lost().await;
     assert_eq!(broken.loss().await, Some(Loss::Expired));
     assert!(store.entries().len() > 1, "it was not renewed");
@@ -175,6 +164,25 @@ async fn the_next_task_asks_after_the_release() {
     client.settle().await;
     assert_eq!(chaos.count(Op::Leave), 2, "each was released once");
     assert_eq!(chaos.count(Op::Enter), 2, "each asked once");
+}
+
+/// Once a release is on its way the next task of a mutex asks, and waits in the store's queue: that
+/// saves a trip. Other kinds of lock wait for the answer.
+#[tokio::test(flavor = "current_thread")]
+async fn the_next_task_of_a_mutex_asks_while_it_is_released() {
+    let (chaos, client) = memory().await;
+    chaos.always(Op::Leave, Fault::HangBefore);
+    let (mutex, semaphore) = (Mutex::new(&client, "x"), Semaphore::new(&client, "y", 2));
+    let one = mutex.lock().await.expect("memory works");
+    let two = semaphore.acquire(2).await.expect("memory works");
+    let (mut one, mut two) = (Box::pin(one.unlock()), Box::pin(two.unlock()));
+    let (mut next, mut other) = (Box::pin(mutex.lock()), Box::pin(semaphore.acquire(1)));
+    assert!((&mut next).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+    assert_eq!(chaos.count(Op::Enter), 2, "one was passed on before it was released");
+    assert!((&mut one).now_or_never().is_none() && (&mut two).now_or_never().is_none());
+    assert!((&mut next).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+    assert_eq!(chaos.count(Op::Enter), 3, "one of them asks");
+    assert_eq!(client.inspect("x").await.expect("memory works").waiters.len(), 1);
 }
 
 /// A request without an answer may have taken the lock itself, and not only a waiter's place, which

@@ -5,6 +5,7 @@ use futures_util::FutureExt;
 use holdline::store::{Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Loss, Multi, OnLoss, Owner, ReentrantMutex, RwLock};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_millis(150);
@@ -142,14 +143,33 @@ async fn a_new_leader_with_the_value_of_the_last_one_is_seen() {
     assert_eq!(seen.expect("memory works").map(|seen| seen.token), Some(second.token()));
 }
 
+/// A fixed lease has no renewal that would publish it later.
 #[tokio::test(flavor = "current_thread")]
-async fn a_leader_keeps_its_label() {
+async fn a_value_is_published_though_its_future_is_dropped() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let election = Election::new(&chaos.client(), "x").fixed_lease(TIME * 400);
+    let leader = election.campaign("one").await.expect("memory works");
+    chaos.calls(Op::Enter, 0, 1, Fault::HangBefore);
+    assert!(leader.proclaim("two").now_or_never().is_none(), "there is no answer");
+    until("it is published", async || {
+        election.leader().await.expect("memory works").expect("it leads").value == "two"
+    })
+    .await;
+    assert!(leader.is_valid());
+}
+
+/// Only the value changes: not the label, and not since when it leads.
+#[tokio::test(flavor = "current_thread")]
+async fn a_leader_keeps_its_note() {
     let client = memory().await;
     let election = Election::new(&client, "x").label("ops");
     let leader = election.campaign("one").await.expect("memory works");
+    let first = election.leader().await.expect("memory works").expect("somebody leads");
+    tokio::time::sleep(Duration::from_millis(2)).await;
     leader.proclaim("two").await.expect("memory works");
     let seen = election.leader().await.expect("memory works").expect("somebody leads");
     assert_eq!((seen.value.as_str(), seen.participant.note.label.as_deref()), ("two", Some("ops")));
+    assert_eq!(seen.participant.note.since, first.participant.note.since);
     drop(leader);
 }
 

@@ -3,17 +3,28 @@
 
 use futures_util::FutureExt;
 use holdline::Mutex;
+use holdline_conformance::{Chaos, Op};
+use holdline_testkit::until;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(500);
 
+/// The lease is long, so that the lock is not lost on a busy machine; its renewals are frequent.
 #[tokio::test]
 async fn a_forgotten_guard_is_held_as_long_as_the_process_lives() {
-    let client = holdline::open("memory:").await.expect("memory opens");
-    let lock = Mutex::new(&client, "x").lease(LEASE);
+    let chaos = Chaos::new(holdline::open("memory:").await.expect("memory opens").store().clone());
+    let (client, rival) = (chaos.client(), chaos.client());
+    let (lease, often) = (LEASE * 100, LEASE / 50);
+    let lock = Mutex::new(&client, "x").lease(lease).renew_every(often);
     std::mem::forget(lock.lock().await.expect("memory works"));
-    let rival = holdline::Client::new(client.store().clone());
-    let taken = Mutex::new(&rival, "x").lock_within(LEASE * 4).await.expect("memory works");
+    until("it is renewed", async || {
+        let renewed = chaos.count(Op::Enter) > 20;
+        // Without the renewals, 200 ms of its lease are over by now.
+        let holders = client.inspect("x").await.expect("memory works").holders;
+        renewed && holders[0].expires_in + often * 10 > lease
+    })
+    .await;
+    let taken = Mutex::new(&rival, "x").try_lock().await.expect("memory works");
     assert!(taken.is_none(), "nobody renews it");
     client.settle().await; // it was never dropped, and nothing is given up
     assert_eq!(client.inspect("x").await.expect("memory works").holders.len(), 1);

@@ -189,6 +189,29 @@ async fn an_extension_that_the_store_does_not_accept_changes_nothing() {
     assert!(guard.is_valid() && store.entries().len() == 1);
 }
 
+/// A lock that is held for so long anyway is not refused an extension.
+#[tokio::test(flavor = "current_thread")]
+async fn an_extension_may_be_short() {
+    let store = Scripted::new(|_, _| ADMITTED);
+    let lock = Mutex::new(&store.client(), "x").margin(Duration::ZERO);
+    let guard = lock.lock().await.expect("it is admitted");
+    let before = guard.deadline();
+    guard.extend(Duration::ZERO).await.expect("it is held for longer");
+    assert!(guard.deadline() + LATE >= before, "it was shortened");
+    let shortest = store.client().capabilities().lease_min;
+    assert!(store.entries().iter().all(|ticket| ticket.lease >= shortest));
+}
+
+/// Of the two ways to set a lease the last one counts.
+#[tokio::test(flavor = "current_thread")]
+async fn a_lease_after_a_fixed_lease_is_renewed() {
+    let store = Scripted::new(|_, _| ADMITTED);
+    let lock = Mutex::new(&store.client(), "x").fixed_lease(LEASE).lease(LEASE);
+    let guard = lock.renew_every(LATE / 10).lock().await.expect("it is admitted");
+    until("it is renewed", async || store.entries().len() > 2).await;
+    drop(guard);
+}
+
 /// A change of a lock ends with the lock, if that is before its time limit of 5 s.
 #[tokio::test(flavor = "current_thread")]
 async fn a_change_without_an_answer_ends_with_the_lock() {

@@ -69,13 +69,9 @@ fn thrown_out(
         return;
     };
     let deadline = grant.deadline_by(answer.t).unwrap_or(u64::MAX);
-    let own = |c: &Call<'_>| c.start().is_some_and(|t| t < asked.t);
-    let released = asked.op == Op::Renew && grant.release.is_some_and(|r| r.start().is_some());
-    if !call.not_held()
-        || answer.t >= deadline
-        || released
-        || grant.release.is_some_and(|r| own(&r))
-    {
+    // A renewal that is answered after the release began finds nothing.
+    let released = grant.release.and_then(|r| r.start()).is_some_and(|t| t < answer.t);
+    if !call.not_held() || answer.t >= deadline || (released && asked.op == Op::Renew) {
         return;
     }
     // The likely cause: the last release or renewal by another process during the grant.

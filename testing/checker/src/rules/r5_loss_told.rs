@@ -31,12 +31,11 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     for sample in &grant.claims {
         let (Some(asked), Some(answer)) = (sample.invoke, sample.outcome) else { continue };
-        let before = grant.granted().map_or(0, |g| g.t);
         // Unrecorded renewals show in the deadline of the answer itself.
         let known = grant.deadline_by(asked.t).unwrap_or(u64::MAX);
         let told = grant.lost.map_or(u64::MAX, |l| l.t);
         let until = known.max(answer.deadline.unwrap_or(0)).min(told);
-        if answer.ph == Phase::Ok && asked.t > before && asked.t > until {
+        if answer.ph == Phase::Ok && asked.t > until {
             let what = format!(
                 "{} called its lock valid after it had ended at {} ms",
                 grant.process(),

@@ -1,6 +1,6 @@
 //! R4: releases and renewals are the owner's.
 
-use crate::{call, event, fails, grant, held, not_held, passes, release, run};
+use crate::{call, event, fails, grant, held, not_held, passes, release, renewed, run};
 use holdline_checker::{Expect, Op, Phase, Reason, Rule};
 
 #[test]
@@ -52,6 +52,14 @@ fn r4_a_renewal_is_not_refused_before_the_deadline() {
     passes(Rule::R4, &[grant("a", 1, 0, 1), refused(98)], &small);
     // It was on its way when the lock was given back.
     passes(Rule::R4, &[held("a", 1, 0, 50, 1), refused(49)], &small);
+    passes(Rule::R4, &[held("a", 1, 0, 50, 1), refused(51)], &small);
+    // What is given back later was held until then.
+    fails(Rule::R4, &[held("a", 1, 0, 50, 1), refused(20)], &small);
+    // A deadline counts from when it is known.
+    let later = renewed("a", (130, 131), 230);
+    passes(Rule::R4, &[grant("a", 1, 0, 1), refused(118), later], &small);
+    let earlier = renewed("a", (80, 81), 180);
+    fails(Rule::R4, &[grant("a", 1, 0, 1), earlier, refused(118)], &small);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Quorum {
         let sent = clock::now();
         let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
         let Some(grant) = grant else { return Ok(Standing::Lost) };
-        let ticket = &Ticket { min_token: token.0, ..*ticket };
+        let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
         let timeout = Self::node_timeout(ticket.lease);
         let mut round = Round::new(&self.nodes, line, timeout);
         for (node, node_place) in self.nodes.iter().zip(grant.node_places) {

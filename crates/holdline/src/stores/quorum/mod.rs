@@ -130,7 +130,8 @@ impl Quorum {
     /// Tries a new ticket: on all nodes at once, or on none.
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
-        let ticket = &Ticket { min_token: self.shared.lead.request(), ..*ticket };
+        let min_token = self.shared.lead.request().max(ticket.min_token);
+        let ticket = &Ticket { min_token, ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
             round.ask(node, async move {
@@ -175,7 +176,7 @@ impl Quorum {
         token: Seq,
     ) -> Result<Standing> {
         let sent = clock::now();
-        let ticket = &Ticket { min_token: token.0, ..*ticket };
+        let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
