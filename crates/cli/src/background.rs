@@ -65,7 +65,7 @@ impl Owner {
             return fd.map(Owner::Process).map_err(|error| internal("the owner", &error));
         }
         let found = match pid {
-            Some(pid) => Pid::from_raw(pid).filter(|_| pid > 0),
+            Some(pid) => Pid::from_raw(pid.max(0)),
             None => caller::find(),
         };
         let Some(found) = found else {
@@ -147,18 +147,14 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
         } else {
             json["id"].as_str().unwrap_or_default()
         };
-        return match Printer::answer(shown) {
-            Ok(true) => Ok(Exit::DONE),
-            // The handle is unknown to everyone.
-            Ok(false) => {
-                send(&holder, Signal::TERM);
-                Ok(Exit::OUTPUT)
-            }
-            Err(failure) => {
-                send(&holder, Signal::TERM);
-                Err(failure)
-            }
-        };
+        let printed = Printer::answer(shown);
+        if matches!(printed, Ok(true)) {
+            return Ok(Exit::DONE);
+        }
+        // The handle is unknown to everyone.
+        send(&holder, Signal::TERM);
+        let _ = timeout(SPEAKING, holder.wait()).await;
+        return printed.map(|_| Exit::OUTPUT);
     }
     let ended = holder.wait().await.map_err(|error| internal("the holder", &error))?;
     let Some(code) = ended.code() else {
@@ -198,7 +194,8 @@ pub(crate) async fn hold(
     let Obtained { client, hold, mut signals, .. } = obtained;
     let end = most.map(|time| Instant::now() + time);
     let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
-    let socket = match hand_over(&job.name, &hold) {
+    let is_detached = matches!(owner, Owner::None);
+    let socket = match hand_over(&job.name, &hold, is_detached) {
         Ok(socket) => socket,
         Err(failure) => {
             job.release(session, &client, hold).await;
@@ -206,7 +203,7 @@ pub(crate) async fn hold(
         }
     };
     // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`.
-    if matches!(owner, Owner::None) || stderr_is_read_with_handle {
+    if is_detached || stderr_is_read_with_handle {
         close_stderr();
     }
     let over = async {
@@ -246,9 +243,9 @@ pub(crate) async fn hold(
 }
 
 /// Opens the socket for `release`, and tells `acquire` the handle.
-fn hand_over(name: &str, hold: &HeldLock) -> Result<Socket, Failure> {
+fn hand_over(name: &str, hold: &HeldLock, is_detached: bool) -> Result<Socket, Failure> {
     let (id, token) = hold.entry(name);
-    let socket = Socket::bind(&id.to_string())?;
+    let socket = Socket::bind(&id.to_string(), is_detached)?;
     let token = participant::known(token);
     let line = json!({ "id": id.to_string(), "name": name, "token": token });
     let written = Output::Stdout.write_all(format!("{line}\n").as_bytes());
@@ -302,7 +299,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         );
         Failure::new(Exit::LOST, "lost", message)
     };
-    let path = folder()?.join(format!("{handle}.{LISTENING}"));
+    let path = find_socket(handle)?.ok_or_else(gone)?;
     let talk = async {
         let stream = UnixStream::connect(&path).await?;
         let mut stream = BufReader::new(stream);
@@ -334,8 +331,11 @@ struct Socket {
 }
 
 impl Socket {
-    fn bind(id: &str) -> Result<Socket, Failure> {
-        let folder = folder()?;
+    fn bind(id: &str, is_detached: bool) -> Result<Socket, Failure> {
+        let mut folders = folders();
+        let folder = if is_detached { folders.last() } else { folders.next() };
+        let folder = folder.expect("there is one");
+        make(&folder)?;
         remove_stale(&folder);
         let path = folder.join(format!("{id}.{LISTENING}"));
         // It gets its final name once it listens: before, others would take it for a dead holder's.
@@ -384,31 +384,52 @@ fn remove_stale(folder: &Path) {
     }
 }
 
-/// The folder of the sockets, which only this user can enter.
-fn folder() -> Result<PathBuf, Failure> {
+/// The folders of the sockets: that of the user's session, if there is one, and one that outlasts
+/// all sessions, for locks without an owner.
+fn folders() -> impl Iterator<Item = PathBuf> {
     let uid = getuid().as_raw();
     // After `su` it may be another user's.
     let own = |path: &OsString| std::fs::metadata(path).is_ok_and(|about| about.uid() == uid);
-    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(own) {
-        Some(path) => PathBuf::from(path).join("holdline"),
-        None => std::env::temp_dir().join(format!("holdline-{uid}")),
-    };
-    let refuse = |why: String| {
-        let message = format!("{} cannot be used: {why}", path.display());
-        Failure::new(Exit::SYSTEM, "system", message)
-    };
-    let mode = Mode::RWXU.as_raw_mode();
-    match std::fs::DirBuilder::new().mode(mode).create(&path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(refuse(error.to_string()));
+    let session = std::env::var_os("XDG_RUNTIME_DIR").filter(own);
+    let session = session.map(|path| PathBuf::from(path).join("holdline"));
+    session.into_iter().chain([std::env::temp_dir().join(format!("holdline-{uid}"))])
+}
+
+/// The socket of a handle, if there is one.
+fn find_socket(handle: &str) -> Result<Option<PathBuf>, Failure> {
+    for folder in folders() {
+        let path = folder.join(format!("{handle}.{LISTENING}"));
+        if path.symlink_metadata().is_ok() {
+            check(&folder)?;
+            return Ok(Some(path));
         }
-        _ => {}
     }
-    let found = std::fs::symlink_metadata(&path).map_err(|error| refuse(error.to_string()))?;
-    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
-        return Err(refuse("it must be a folder that belongs to this user alone".to_owned()));
+    Ok(None)
+}
+
+/// Makes a folder that only this user can enter, unless it is there.
+fn make(folder: &Path) -> Result<(), Failure> {
+    let made = std::fs::DirBuilder::new().mode(Mode::RWXU.as_raw_mode()).create(folder);
+    match made {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(refuse(folder, &error.to_string()))
+        }
+        _ => check(folder),
     }
-    Ok(path)
+}
+
+/// Refuses a folder that others can enter.
+fn check(folder: &Path) -> Result<(), Failure> {
+    let found = folder.symlink_metadata().map_err(|error| refuse(folder, &error.to_string()))?;
+    if !found.is_dir() || found.uid() != getuid().as_raw() || found.mode() & 0o077 != 0 {
+        return Err(refuse(folder, "it must be a folder that belongs to this user alone"));
+    }
+    Ok(())
+}
+
+fn refuse(folder: &Path, why: &str) -> Failure {
+    let message = format!("{} cannot be used: {why}", folder.display());
+    Failure::new(Exit::SYSTEM, "system", message)
 }
 
 /// Redirects stderr to /dev/null.
