@@ -183,6 +183,17 @@ fn free_descriptors() -> Option<u64> {
     (open > 0).then(|| limit.saturating_sub(open))
 }
 
+/// Runs a verb that prints until it is stopped, or nothing reads what it prints.
+pub(crate) async fn while_read(
+    verb: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    tokio::select! {
+        biased;
+        done = verb => done,
+        () = Printer::unread() => Ok(Exit::DONE),
+    }
+}
+
 /// Runs a future on the program's runtime, which has one thread.
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Failure> {
     check_room()?;

@@ -37,7 +37,7 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::STORE, "the store cannot be used: unreachable, not set up, refused, or damaged"),
     (Exit::INTERNAL, "a bug in holdline"),
     (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
-    (Exit::OUTPUT, "the answer could not be written to stdout"),
+    (Exit::OUTPUT, "the answer could not be written"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
     (Exit::LOST, "the lock was lost while the command ran, or before `release`"),
     (Exit::UNSAFE, "`doctor`: the store is set up such that locks in it are not safe"),
