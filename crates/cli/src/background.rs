@@ -9,6 +9,7 @@
 use crate::caller;
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
+use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
@@ -195,7 +196,7 @@ pub(crate) async fn hold(
     let end = most.map(|time| Instant::now() + time);
     let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
     let is_detached = matches!(owner, Owner::None);
-    let socket = match hand_over(&job.name, &hold, is_detached) {
+    let socket = match hand_over(&job.name, &hold, is_detached).await {
         Ok(socket) => socket,
         Err(failure) => {
             job.release(session, &client, hold).await;
@@ -243,9 +244,9 @@ pub(crate) async fn hold(
 }
 
 /// Opens the socket for `release`, and tells `acquire` the handle.
-fn hand_over(name: &str, hold: &HeldLock, is_detached: bool) -> Result<Socket, Failure> {
+async fn hand_over(name: &str, hold: &HeldLock, is_detached: bool) -> Result<Socket, Failure> {
     let (id, token) = hold.entry(name);
-    let socket = Socket::bind(&id.to_string(), is_detached)?;
+    let socket = Socket::bind(&id.to_string(), is_detached).await?;
     let token = participant::known(token);
     let line = json!({ "id": id.to_string(), "name": name, "token": token });
     let written = Output::Stdout.write_all(format!("{line}\n").as_bytes());
@@ -308,6 +309,8 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         stream.take(LINE).read_line(&mut line).await?;
         Ok::<String, std::io::Error>(line)
     };
+    // A stopped holder's queue may be full.
+    let waits = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     match timeout(limit, talk).await {
         Ok(Ok(line)) => {
             let answer: Value = serde_json::from_str(&line).map_err(|_| gone())?;
@@ -319,8 +322,15 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
             Err(internal("the holder", &error))
         }
-        Ok(Err(_)) => Err(gone()),
-        Err(_) => Err(Failure::new(Exit::STORE, "store", "the holder does not answer")),
+        Ok(Err(error)) if !waits(&error) => Err(gone()),
+        _ => {
+            let message = format!(
+                "the process that holds the lock did not answer within {}; if it is stopped, the \
+                 lock ends with its lease",
+                duration::show(limit)
+            );
+            Err(Failure::new(Exit::STORE, "store", message))
+        }
     }
 }
 
@@ -331,12 +341,12 @@ struct Socket {
 }
 
 impl Socket {
-    fn bind(id: &str, is_detached: bool) -> Result<Socket, Failure> {
+    async fn bind(id: &str, is_detached: bool) -> Result<Socket, Failure> {
         let mut folders = folders();
         let folder = if is_detached { folders.last() } else { folders.next() };
         let folder = folder.expect("there is one");
         make(&folder)?;
-        remove_stale(&folder);
+        remove_stale(&folder).await;
         let path = folder.join(format!("{id}.{LISTENING}"));
         // It gets its final name once it listens: before, others would take it for a dead holder's.
         let unready = folder.join(format!("{id}.new"));
@@ -371,14 +381,14 @@ impl Drop for Socket {
     }
 }
 
-/// Removes sockets whose holders were killed.
-fn remove_stale(folder: &Path) {
+/// Removes sockets whose holders were killed. That of a stopped holder may have a full queue, for
+/// which a connection would wait if it could block.
+async fn remove_stale(folder: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     for path in paths.filter(|path| path.extension() == Some(LISTENING.as_ref())).take(100) {
-        let refused = std::os::unix::net::UnixStream::connect(&path)
-            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-        if refused {
+        let connected = UnixStream::connect(&path).await;
+        if connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -453,19 +463,29 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::remove_stale;
+    use std::io::ErrorKind;
     use std::os::unix::net::UnixListener;
+    use tokio::net::UnixStream;
 
-    #[test]
-    fn only_what_listens_no_more_is_stale() {
+    #[tokio::test]
+    async fn only_what_listens_no_more_is_stale() {
         let folder = tempfile::tempdir().unwrap();
-        let names = ["dead.sock", "alive.sock", "unready.new"];
-        let [dead, alive, unready] = names.map(|name| folder.path().join(name));
+        let names = ["dead.sock", "alive.sock", "full.sock", "unready.new"];
+        let [dead, alive, full, unready] = names.map(|name| folder.path().join(name));
         let _alive = UnixListener::bind(&alive).unwrap();
         // A socket that is bound but not listening yet refuses connections, like a dead process's.
         for path in [&dead, &unready] {
             drop(UnixListener::bind(path).unwrap());
         }
-        remove_stale(folder.path());
-        assert_eq!([dead, alive, unready].map(|path| path.exists()), [false, true, true]);
+        let _full = UnixListener::bind(&full).unwrap();
+        let error = loop {
+            if let Err(error) = UnixStream::connect(&full).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        remove_stale(folder.path()).await;
+        let left = [dead, alive, full, unready].map(|path| path.exists());
+        assert_eq!(left, [false, true, true, true]);
     }
 }

@@ -231,6 +231,21 @@ fn a_handle_that_cannot_be_written_is_released_at_once() {
 }
 
 #[test]
+fn a_release_does_not_wait_for_ever_for_a_stopped_holder() {
+    let place = Place::new();
+    let run =
+        |args: &[&str]| super::common::finish(place.command(args).env("TMPDIR", place.path("")));
+    let acquired = run(&["acquire", "x", "--detach", "1h"]);
+    let pid = place.status("x")["holders"][0]["pid"].as_i64().expect("it is held");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let released = run(&["release", "--connect-timeout", "200ms", acquired.out.trim()]);
+    kill_process(pid, Signal::KILL).unwrap();
+    assert_eq!(released.code, 69, "{released:?}");
+    assert!(released.err.contains("did not answer within 200ms"), "{released:?}");
+}
+
+#[test]
 fn the_owner_can_be_named() {
     let place = Place::new();
     let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
