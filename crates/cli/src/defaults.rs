@@ -251,6 +251,19 @@ fn place_and_reason(text: &str, error: &toml::de::Error) -> String {
     format!("{}{}", line.unwrap_or_default(), error.message())
 }
 
+/// Whether the environment asks for JSON, even if the command line or the file makes no sense.
+pub(crate) fn json_by_environment() -> bool {
+    var(variable("json")).is_ok_and(|text| on_or_off(&text) == Some(true))
+}
+
+fn on_or_off(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
 /// A default as clap reads it; none for an empty text, or for a flag that is off.
 fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
@@ -259,11 +272,10 @@ fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
     let is_counted = matches!(flag.get_action(), ArgAction::Count);
     if is_counted || matches!(flag.get_action(), ArgAction::SetTrue) {
         let on = if is_counted { "1" } else { "true" };
-        match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" => return Ok(Some(on.to_owned())),
-            "0" | "false" | "no" | "off" => return Ok(None),
-            _ if is_counted => {}
-            _ => return Err("write true or false".to_owned()),
+        match on_or_off(text) {
+            Some(is_on) => return Ok(is_on.then(|| on.to_owned())),
+            None if is_counted => {}
+            None => return Err("write true or false".to_owned()),
         }
     }
     // The flag alone, so that an error is reported with the place of the default.

@@ -281,6 +281,12 @@ fn quiet_and_json_say_so_in_their_way() {
         let line: serde_json::Value = serde_json::from_str(run.err.trim()).expect("one JSON line");
         assert_eq!((run.code, line["event"].as_str()), (64, Some("usage")), "{run:?}");
     }
+    let by_environment = |json: &str| {
+        let mut command = place.command(["run", "--nonsense", "x", "--", "true", "--json"]);
+        finish(command.env("HOLDLINE_JSON", json)).err
+    };
+    assert!(by_environment("yes").starts_with("{\"event\":\"usage\""));
+    assert!(by_environment("0").starts_with("error: "), "that --json is the command's");
     let busy = place.run(["run", "--json", "-n", "x", "--", "true"]);
     let line: serde_json::Value = serde_json::from_str(busy.err.trim()).expect("one JSON line");
     assert_eq!((line["event"].as_str(), line["exit"].as_i64()), (Some("busy"), Some(75)));
