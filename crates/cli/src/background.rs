@@ -292,6 +292,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
             "a handle is what `holdline acquire` prints: 32 hexadecimal digits",
         ));
     }
+    let handle = &handle.to_ascii_lowercase();
     let limit = session.connect_timeout.unwrap_or(Duration::from_secs(15));
     let gone = || {
         let message = format!(

@@ -209,7 +209,7 @@ fn a_detached_lock_outlives_its_caller_and_its_session_but_not_its_time() {
     assert_eq!(acquired.code, 0, "{acquired:?}");
     assert_eq!(place.counts("x"), (1, 0));
     std::fs::remove_dir_all(&session).unwrap();
-    let released = run(&["release", acquired.out.trim()]);
+    let released = run(&["release", &acquired.out.trim().to_uppercase()]);
     assert_eq!(released.code, 0, "{released:?}");
     assert_eq!(place.counts("x"), (0, 0));
 
