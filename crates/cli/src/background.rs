@@ -354,7 +354,11 @@ impl Socket {
         let listener = UnixListener::bind(&unready)
             .and_then(|listener| std::fs::rename(&unready, &path).map(|()| listener));
         let listener = listener.map_err(|error| {
-            let message = format!("cannot listen at {}: {error}", path.display());
+            let advice = match error.kind() {
+                ErrorKind::InvalidInput => "; set XDG_RUNTIME_DIR and TMPDIR to shorter paths",
+                _ => "",
+            };
+            let message = format!("cannot listen at {}: {error}{advice}", path.display());
             Failure::new(Exit::SYSTEM, "system", message)
         })?;
         Ok(Socket { listener, path })

@@ -231,6 +231,18 @@ fn a_handle_that_cannot_be_written_is_released_at_once() {
 }
 
 #[test]
+fn a_folder_whose_name_is_too_long_for_a_socket_is_an_error() {
+    let place = Place::new();
+    let long = place.path(&"x".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let mut command = place.command(["acquire", "x", "--detach", "1h"]);
+    let run = super::common::finish(command.env("TMPDIR", &long));
+    assert_eq!((run.code, run.out.as_str()), (71, ""), "{run:?}");
+    assert!(run.err.contains("set XDG_RUNTIME_DIR and TMPDIR to shorter paths"), "{run:?}");
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
 fn a_release_does_not_wait_for_ever_for_a_stopped_holder() {
     let place = Place::new();
     let run =
