@@ -9,6 +9,7 @@
 use crate::caller;
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
+use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
@@ -65,7 +66,7 @@ impl Owner {
             return fd.map(Owner::Process).map_err(|error| internal("the owner", &error));
         }
         let found = match pid {
-            Some(pid) => Pid::from_raw(pid).filter(|_| pid > 0),
+            Some(pid) => Pid::from_raw(pid.max(0)),
             None => caller::find(),
         };
         let Some(found) = found else {
@@ -147,18 +148,14 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
         } else {
             json["id"].as_str().unwrap_or_default()
         };
-        return match Printer::answer(shown) {
-            Ok(true) => Ok(Exit::DONE),
-            // The handle is unknown to everyone.
-            Ok(false) => {
-                send(&holder, Signal::TERM);
-                Ok(Exit::OUTPUT)
-            }
-            Err(failure) => {
-                send(&holder, Signal::TERM);
-                Err(failure)
-            }
-        };
+        let printed = Printer::answer(shown);
+        if matches!(printed, Ok(true)) {
+            return Ok(Exit::DONE);
+        }
+        // The handle is unknown to everyone.
+        send(&holder, Signal::TERM);
+        let _ = timeout(SPEAKING, holder.wait()).await;
+        return printed.map(|_| Exit::OUTPUT);
     }
     let ended = holder.wait().await.map_err(|error| internal("the holder", &error))?;
     let Some(code) = ended.code() else {
@@ -198,7 +195,8 @@ pub(crate) async fn hold(
     let Obtained { client, hold, mut signals, .. } = obtained;
     let end = most.map(|time| Instant::now() + time);
     let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
-    let socket = match hand_over(&job.name, &hold) {
+    let is_detached = matches!(owner, Owner::None);
+    let socket = match hand_over(&job.name, &hold, is_detached).await {
         Ok(socket) => socket,
         Err(failure) => {
             job.release(session, &client, hold).await;
@@ -206,7 +204,7 @@ pub(crate) async fn hold(
         }
     };
     // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`.
-    if matches!(owner, Owner::None) || stderr_is_read_with_handle {
+    if is_detached || stderr_is_read_with_handle {
         close_stderr();
     }
     let over = async {
@@ -246,9 +244,9 @@ pub(crate) async fn hold(
 }
 
 /// Opens the socket for `release`, and tells `acquire` the handle.
-fn hand_over(name: &str, hold: &HeldLock) -> Result<Socket, Failure> {
+async fn hand_over(name: &str, hold: &HeldLock, is_detached: bool) -> Result<Socket, Failure> {
     let (id, token) = hold.entry(name);
-    let socket = Socket::bind(&id.to_string())?;
+    let socket = Socket::bind(&id.to_string(), is_detached).await?;
     let token = participant::known(token);
     let line = json!({ "id": id.to_string(), "name": name, "token": token });
     let written = Output::Stdout.write_all(format!("{line}\n").as_bytes());
@@ -294,6 +292,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
             "a handle is what `holdline acquire` prints: 32 hexadecimal digits",
         ));
     }
+    let handle = &handle.to_ascii_lowercase();
     let limit = session.connect_timeout.unwrap_or(Duration::from_secs(15));
     let gone = || {
         let message = format!(
@@ -302,7 +301,7 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         );
         Failure::new(Exit::LOST, "lost", message)
     };
-    let path = folder()?.join(format!("{handle}.{LISTENING}"));
+    let path = find_socket(handle)?.ok_or_else(gone)?;
     let talk = async {
         let stream = UnixStream::connect(&path).await?;
         let mut stream = BufReader::new(stream);
@@ -311,6 +310,8 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         stream.take(LINE).read_line(&mut line).await?;
         Ok::<String, std::io::Error>(line)
     };
+    // A stopped holder's queue may be full.
+    let waits = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     match timeout(limit, talk).await {
         Ok(Ok(line)) => {
             let answer: Value = serde_json::from_str(&line).map_err(|_| gone())?;
@@ -322,8 +323,15 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
             Err(internal("the holder", &error))
         }
-        Ok(Err(_)) => Err(gone()),
-        Err(_) => Err(Failure::new(Exit::STORE, "store", "the holder does not answer")),
+        Ok(Err(error)) if !waits(&error) => Err(gone()),
+        _ => {
+            let message = format!(
+                "the process that holds the lock did not answer within {}; if it is stopped, the \
+                 lock ends with its lease",
+                duration::show(limit)
+            );
+            Err(Failure::new(Exit::STORE, "store", message))
+        }
     }
 }
 
@@ -334,16 +342,23 @@ struct Socket {
 }
 
 impl Socket {
-    fn bind(id: &str) -> Result<Socket, Failure> {
-        let folder = folder()?;
-        remove_stale(&folder);
+    async fn bind(id: &str, is_detached: bool) -> Result<Socket, Failure> {
+        let mut folders = folders();
+        let folder = if is_detached { folders.last() } else { folders.next() };
+        let folder = folder.expect("there is one");
+        make(&folder)?;
+        remove_stale(&folder).await;
         let path = folder.join(format!("{id}.{LISTENING}"));
         // It gets its final name once it listens: before, others would take it for a dead holder's.
         let unready = folder.join(format!("{id}.new"));
         let listener = UnixListener::bind(&unready)
             .and_then(|listener| std::fs::rename(&unready, &path).map(|()| listener));
         let listener = listener.map_err(|error| {
-            let message = format!("cannot listen at {}: {error}", path.display());
+            let advice = match error.kind() {
+                ErrorKind::InvalidInput => "; set XDG_RUNTIME_DIR and TMPDIR to shorter paths",
+                _ => "",
+            };
+            let message = format!("cannot listen at {}: {error}{advice}", path.display());
             Failure::new(Exit::SYSTEM, "system", message)
         })?;
         Ok(Socket { listener, path })
@@ -371,44 +386,65 @@ impl Drop for Socket {
     }
 }
 
-/// Removes sockets whose holders were killed.
-fn remove_stale(folder: &Path) {
+/// Removes sockets whose holders were killed. That of a stopped holder may have a full queue, for
+/// which a connection would wait if it could block.
+async fn remove_stale(folder: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     for path in paths.filter(|path| path.extension() == Some(LISTENING.as_ref())).take(100) {
-        let refused = std::os::unix::net::UnixStream::connect(&path)
-            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-        if refused {
+        let connected = UnixStream::connect(&path).await;
+        if connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// The folder of the sockets, which only this user can enter.
-fn folder() -> Result<PathBuf, Failure> {
+/// The folders of the sockets: that of the user's session, if there is one, and one that outlasts
+/// all sessions, for locks without an owner.
+fn folders() -> impl Iterator<Item = PathBuf> {
     let uid = getuid().as_raw();
     // After `su` it may be another user's.
     let own = |path: &OsString| std::fs::metadata(path).is_ok_and(|about| about.uid() == uid);
-    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(own) {
-        Some(path) => PathBuf::from(path).join("holdline"),
-        None => std::env::temp_dir().join(format!("holdline-{uid}")),
-    };
-    let refuse = |why: String| {
-        let message = format!("{} cannot be used: {why}", path.display());
-        Failure::new(Exit::SYSTEM, "system", message)
-    };
-    let mode = Mode::RWXU.as_raw_mode();
-    match std::fs::DirBuilder::new().mode(mode).create(&path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(refuse(error.to_string()));
+    let session = std::env::var_os("XDG_RUNTIME_DIR").filter(own);
+    let session = session.map(|path| PathBuf::from(path).join("holdline"));
+    session.into_iter().chain([std::env::temp_dir().join(format!("holdline-{uid}"))])
+}
+
+/// The socket of a handle, if there is one.
+fn find_socket(handle: &str) -> Result<Option<PathBuf>, Failure> {
+    for folder in folders() {
+        let path = folder.join(format!("{handle}.{LISTENING}"));
+        if path.symlink_metadata().is_ok() {
+            check(&folder)?;
+            return Ok(Some(path));
         }
-        _ => {}
     }
-    let found = std::fs::symlink_metadata(&path).map_err(|error| refuse(error.to_string()))?;
-    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
-        return Err(refuse("it must be a folder that belongs to this user alone".to_owned()));
+    Ok(None)
+}
+
+/// Makes a folder that only this user can enter, unless it is there.
+fn make(folder: &Path) -> Result<(), Failure> {
+    let made = std::fs::DirBuilder::new().mode(Mode::RWXU.as_raw_mode()).create(folder);
+    match made {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(refuse(folder, &error.to_string()))
+        }
+        _ => check(folder),
     }
-    Ok(path)
+}
+
+/// Refuses a folder that others can enter.
+fn check(folder: &Path) -> Result<(), Failure> {
+    let found = folder.symlink_metadata().map_err(|error| refuse(folder, &error.to_string()))?;
+    if !found.is_dir() || found.uid() != getuid().as_raw() || found.mode() & 0o077 != 0 {
+        return Err(refuse(folder, "it must be a folder that belongs to this user alone"));
+    }
+    Ok(())
+}
+
+fn refuse(folder: &Path, why: &str) -> Failure {
+    let message = format!("{} cannot be used: {why}", folder.display());
+    Failure::new(Exit::SYSTEM, "system", message)
 }
 
 /// Redirects stderr to /dev/null.
@@ -432,19 +468,29 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::remove_stale;
+    use std::io::ErrorKind;
     use std::os::unix::net::UnixListener;
+    use tokio::net::UnixStream;
 
-    #[test]
-    fn only_what_listens_no_more_is_stale() {
+    #[tokio::test]
+    async fn only_what_listens_no_more_is_stale() {
         let folder = tempfile::tempdir().unwrap();
-        let names = ["dead.sock", "alive.sock", "unready.new"];
-        let [dead, alive, unready] = names.map(|name| folder.path().join(name));
+        let names = ["dead.sock", "alive.sock", "full.sock", "unready.new"];
+        let [dead, alive, full, unready] = names.map(|name| folder.path().join(name));
         let _alive = UnixListener::bind(&alive).unwrap();
         // A socket that is bound but not listening yet refuses connections, like a dead process's.
         for path in [&dead, &unready] {
             drop(UnixListener::bind(path).unwrap());
         }
-        remove_stale(folder.path());
-        assert_eq!([dead, alive, unready].map(|path| path.exists()), [false, true, true]);
+        let _full = UnixListener::bind(&full).unwrap();
+        let error = loop {
+            if let Err(error) = UnixStream::connect(&full).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        remove_stale(folder.path()).await;
+        let left = [dead, alive, full, unready].map(|path| path.exists());
+        assert_eq!(left, [false, true, true, true]);
     }
 }

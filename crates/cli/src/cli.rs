@@ -8,7 +8,7 @@ use crate::commands::{
 };
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit, top};
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -121,8 +121,16 @@ pub(crate) fn command() -> clap::Command {
     <Cli>::command()
         .after_help(brief)
         .after_long_help(format!("{EXAMPLES}\n{below}"))
+        .mut_subcommands(|verb| verb.mut_args(with_negative_numbers))
         .mut_subcommand("acquire", |verb| verb.after_long_help(acquire::EXAMPLES))
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
+}
+
+/// Lets a time or a number begin with a dash, so that it is refused as a value, and not as a flag.
+fn with_negative_numbers(arg: Arg) -> Arg {
+    let names = arg.get_value_names().unwrap_or_default();
+    let is_number = names.iter().any(|name| matches!(name.as_str(), "TIME" | "N" | "PID"));
+    arg.allow_hyphen_values(is_number)
 }
 
 /// Parses the command line, with the defaults from the environment and the file. The inner error is

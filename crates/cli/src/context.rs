@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 const ASKING: Duration = Duration::from_millis(1_800);
 /// The same for verbs that wait.
 const WAITING: Duration = Duration::from_secs(15);
+/// The flag that sets these limits.
+const TIMEOUT: &str = "--connect-timeout";
 /// The pause before opening is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often a store that refuses is tried, unless a time limit was given.
@@ -40,6 +42,8 @@ pub(crate) struct OpenedStore {
     pub(crate) client: Client,
     pub(crate) until: Instant,
     pub(crate) limit: Duration,
+    /// The flag that sets the limit.
+    pub(crate) by: &'static str,
 }
 
 impl Session {
@@ -67,7 +71,7 @@ impl Session {
 
     /// The same, with the bound.
     pub(crate) async fn open_for_try(&self) -> Result<OpenedStore, Failure> {
-        self.open(self.connect_timeout.unwrap_or(ASKING)).await
+        self.open(self.connect_timeout.unwrap_or(ASKING), TIMEOUT).await
     }
 
     /// Opens the store for a verb that waits, at most for `wait`.
@@ -76,24 +80,27 @@ impl Session {
         wait: Option<Duration>,
     ) -> Result<OpenedStore, Failure> {
         let limit = self.connect_timeout.unwrap_or(WAITING);
-        self.open(wait.map_or(limit, |wait| wait.min(limit))).await
+        match wait.filter(|wait| *wait < limit) {
+            Some(wait) => self.open(wait, "--wait").await,
+            None => self.open(limit, TIMEOUT).await,
+        }
     }
 
-    /// Opens the store, in `limit` from the program's start at most.
-    async fn open(&self, limit: Duration) -> Result<OpenedStore, Failure> {
+    /// Opens the store, in `limit` from the program's start at most, as the flag `by` says.
+    async fn open(&self, limit: Duration, by: &'static str) -> Result<OpenedStore, Failure> {
         let until = self.began + limit;
         let opened = timeout_at(until, self.keep_opening(until)).await;
-        let client = opened.unwrap_or_else(|_| Err(silent("the store", limit)))?;
+        let client = opened.unwrap_or_else(|_| Err(silent("the store", limit, by)))?;
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
         let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        Ok(OpenedStore { client: client.response_timeout(left), until, limit })
+        Ok(OpenedStore { client: client.response_timeout(left), until, limit, by })
     }
 
     /// A store that is open already.
     pub(crate) fn opened(&self, client: Client) -> OpenedStore {
         let limit = self.connect_timeout.unwrap_or(ASKING);
         let until = self.began + limit;
-        OpenedStore { client: client.response_timeout(limit), until, limit }
+        OpenedStore { client: client.response_timeout(limit), until, limit, by: TIMEOUT }
     }
 
     /// Opens the store, and retries retryable errors: a few times if it refuses.
@@ -126,14 +133,14 @@ impl OpenedStore {
         if self.client.has_answered() {
             return pending().await;
         }
-        silent(&self.client.address(), self.limit)
+        silent(&self.client.address(), self.limit, self.by)
     }
 }
 
-fn silent(store: &str, limit: Duration) -> Failure {
+fn silent(store: &str, limit: Duration, by: &str) -> Failure {
     let message = format!(
         "{store} did not answer within {}; check that it runs and can be reached, or give it more \
-         time by --connect-timeout",
+         time by {by}",
         duration::show(limit)
     );
     Failure::new(Exit::STORE, "store", message)
@@ -174,6 +181,17 @@ fn free_descriptors() -> Option<u64> {
     let open = std::fs::metadata("/proc/self/fd").ok()?.len();
     let limit = getrlimit(Resource::Nofile).current?;
     (open > 0).then(|| limit.saturating_sub(open))
+}
+
+/// Runs a verb that prints until it is stopped, or nothing reads what it prints.
+pub(crate) async fn while_read(
+    verb: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    tokio::select! {
+        biased;
+        done = verb => done,
+        () = Printer::unread() => Ok(Exit::DONE),
+    }
 }
 
 /// Runs a future on the program's runtime, which has one thread.

@@ -175,14 +175,16 @@ impl File {
             Ok(text) => match text.parse() {
                 Ok(table) => Ok(Some(File { path: path.to_owned(), table })),
                 // Without the line itself, which may contain a password.
-                Err(error) => Err(refuse(toml::de::Error::message(&error).to_owned())),
+                Err(error) => Err(refuse(place_and_reason(&text, &error))),
             },
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
                 Ok(None)
             }
-            Err(error) => Err(refuse(error.to_string())),
+            Err(error) => Err(refuse(format!(
+                "{error}; let this user read it, or name another file in {CONFIG} (empty: none)"
+            ))),
         }
     }
 
@@ -242,17 +244,39 @@ impl File {
     }
 }
 
+/// "line 3: ...".
+fn place_and_reason(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+    format!("{}{}", line.unwrap_or_default(), error.message())
+}
+
+/// Whether the environment asks for JSON, even if the command line or the file makes no sense.
+pub(crate) fn json_by_environment() -> bool {
+    var(variable("json")).is_ok_and(|text| on_or_off(&text) == Some(true))
+}
+
+fn on_or_off(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
 /// A default as clap reads it; none for an empty text, or for a flag that is off.
 fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    if matches!(flag.get_action(), ArgAction::SetTrue) {
-        return match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" => Ok(Some("true".to_owned())),
-            "0" | "false" | "no" | "off" => Ok(None),
-            _ => Err("write true or false".to_owned()),
-        };
+    let is_counted = matches!(flag.get_action(), ArgAction::Count);
+    if is_counted || matches!(flag.get_action(), ArgAction::SetTrue) {
+        let on = if is_counted { "1" } else { "true" };
+        match on_or_off(text) {
+            Some(is_on) => return Ok(is_on.then(|| on.to_owned())),
+            None if is_counted => {}
+            None => return Err("write true or false".to_owned()),
+        }
     }
     // The flag alone, so that an error is reported with the place of the default.
     let alone = Command::new("").disable_help_flag(true).arg(alone(flag));
@@ -272,6 +296,7 @@ fn alone(flag: &Arg) -> Arg {
     let long = flag.get_long().unwrap_or_default().to_owned();
     let parser = flag.get_value_parser().clone();
     let alone = Arg::new(long.clone()).long(long).action(ArgAction::Set).value_parser(parser);
+    let alone = alone.value_names(flag.get_value_names().unwrap_or_default().to_vec());
     match flag.get_value_delimiter() {
         Some(delimiter) => alone.action(ArgAction::Append).value_delimiter(delimiter),
         None => alone,

@@ -36,8 +36,11 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::USAGE, "a flag, name, URL or combination makes no sense"),
     (Exit::STORE, "the store cannot be used: unreachable, not set up, refused, or damaged"),
     (Exit::INTERNAL, "a bug in holdline"),
-    (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
-    (Exit::OUTPUT, "the answer could not be written to stdout"),
+    (
+        Exit::SYSTEM,
+        "this machine lacks file descriptors, processes, memory, or a folder for a socket",
+    ),
+    (Exit::OUTPUT, "the answer could not be written"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
     (Exit::LOST, "the lock was lost while the command ran, or before `release`"),
     (Exit::UNSAFE, "`doctor`: the store is set up such that locks in it are not safe"),

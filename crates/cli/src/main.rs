@@ -44,9 +44,6 @@ use tokio::time::Instant;
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// The printer for failures before, or without, a parsed command line.
-const PLAIN: Printer = Printer { json: false, quiet: false, verbose: false };
-
 fn main() -> ExitCode {
     child::launch_if_told();
     end_at_a_bug();
@@ -85,9 +82,11 @@ fn begin() -> Exit {
     })
 }
 
-/// The printer for failures of a command line that makes no sense.
+/// The printer for failures without a parsed command line.
 fn unparsed() -> Printer {
-    Printer { json: std::env::args_os().any(|word| word == "--json"), ..PLAIN }
+    let mut ours = std::env::args_os().take_while(|word| word != "--");
+    let json = ours.any(|word| word == "--json") || defaults::json_by_environment();
+    Printer { json, quiet: false, verbose: false }
 }
 
 /// Shows help, or the error in the command line.
@@ -140,7 +139,7 @@ fn tip(error: &clap::Error) -> Option<String> {
 fn answered(printed: Result<bool, Failure>) -> Exit {
     printed.map_or_else(
         |failure| {
-            PLAIN.fail(&failure);
+            unparsed().fail(&failure);
             failure.exit
         },
         |_| Exit::DONE,
@@ -163,7 +162,7 @@ fn end_at_a_bug() {
             let message = format!("this is a bug, please report it: {info}");
             Failure::new(Exit::INTERNAL, "internal", message)
         });
-        PLAIN.fail(&failure);
+        unparsed().fail(&failure);
         Printer::flush();
         std::process::exit(failure.exit.0.into());
     }));

@@ -76,7 +76,7 @@ impl ExecStore {
             return failure;
         }
         let error = lookup::exec(program, argv, |command| set_env(command, env));
-        lookup::refuse(&argv[0], &error)
+        lookup::refuse(&argv[0], Some(program), &error)
     }
 }
 

@@ -251,6 +251,19 @@ impl Output {
             })
     }
 
+    /// Blocks until nothing can read it any more: the pipe has no reader, or the terminal is gone.
+    pub(crate) fn wait_until_unread(self) {
+        loop {
+            // Nothing is asked for; errors and hang-ups are told nevertheless.
+            let gone = self.with(|fd| poll(&mut [PollFd::new(&fd, PollFlags::empty())], None));
+            match gone {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return,
+                Err(_) => thread::park(),
+            }
+        }
+    }
+
     /// Whether it seems to have been closed when the program started.
     ///
     /// Before `main`, Rust's runtime opens `/dev/null` for reading and writing in its place, where

@@ -7,8 +7,11 @@ use crate::{live_line, terminal, timestamp};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::future::pending;
 use std::io::{ErrorKind, IsTerminal, stderr};
+use std::thread;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The verbosity and the form of the output.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +136,20 @@ impl Printer {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(unwritten(&error.to_string())),
+        }
+    }
+
+    /// Resolves when nothing reads stdout any more, as after `| head -1`.
+    pub(crate) async fn unread() {
+        let (send, unread) = oneshot::channel();
+        let watch = move || {
+            Output::Stdout.wait_until_unread();
+            let _ = send.send(());
+        };
+        let started = thread::Builder::new().name("reader".to_owned()).spawn(watch);
+        if started.is_err() || unread.await.is_err() {
+            // Then the next answer finds out.
+            pending::<()>().await;
         }
     }
 

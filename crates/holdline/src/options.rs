@@ -120,7 +120,7 @@ impl Options {
         check_lease(store, self.lease)?;
         // Some stores without weights have read-write locks; the others refuse them themselves.
         if capacity != 1 && capacity != crate::store::READ_WRITE && !capabilities.weighted {
-            return Err(unsupported(store, "semaphores and read-write locks"));
+            return Err(unsupported(store, "semaphores and groups"));
         }
         if self.handoff.is_some() && !capabilities.token_ranges {
             return Err(unsupported(store, "local handoff"));

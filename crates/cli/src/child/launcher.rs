@@ -36,7 +36,7 @@ fn exec(parent: i32, json: bool, file: &Path, argv: &[OsString]) -> i32 {
     if rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
         return crate::exit::Exit::signal(9).0.into();
     }
-    let failure = lookup::refuse(&argv[0], &lookup::exec(file, argv, |_| {}));
+    let failure = lookup::refuse(&argv[0], Some(file), &lookup::exec(file, argv, |_| {}));
     Printer { json, quiet: false, verbose: false }.fail(&failure);
     Printer::flush();
     failure.exit.0.into()

@@ -15,12 +15,12 @@ pub(crate) fn find(program: &OsStr) -> Result<PathBuf, Failure> {
     if program.as_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
             Lookup::Fine => Ok(program.into()),
-            Lookup::Bad => Err(refuse(program, &Error::from(ErrorKind::PermissionDenied))),
-            Lookup::Absent => Err(refuse(program, &Error::from(ErrorKind::NotFound))),
+            Lookup::Bad => Err(refuse(program, None, &Error::from(ErrorKind::PermissionDenied))),
+            Lookup::Absent => Err(refuse(program, None, &Error::from(ErrorKind::NotFound))),
         };
     }
     if program.is_empty() {
-        return Err(refuse(program, &Error::from(ErrorKind::NotFound)));
+        return Err(refuse(program, None, &Error::from(ErrorKind::NotFound)));
     }
     // Without PATH, execvp uses a default.
     let Some(path) = std::env::var_os("PATH") else { return Ok(program.into()) };
@@ -34,7 +34,7 @@ pub(crate) fn find(program: &OsStr) -> Result<PathBuf, Failure> {
         }
     }
     let kind = if found_bad { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
-    Err(refuse(program, &Error::from(kind)))
+    Err(refuse(program, None, &Error::from(kind)))
 }
 
 /// Executes a command in place of this process: the file that was found, or another of its name if
@@ -65,11 +65,11 @@ fn look(path: &Path) -> Lookup {
     }
 }
 
-/// The error for a command that could not be executed.
-pub(crate) fn refuse(program: &OsStr, error: &Error) -> Failure {
+/// The error for a command that could not be executed, and its file if there was one.
+pub(crate) fn refuse(program: &OsStr, file: Option<&Path>, error: &Error) -> Failure {
     let shown = crate::printer::clean(&program.to_string_lossy());
     if error.kind() == ErrorKind::NotFound {
-        let message = if Path::new(program).is_file() {
+        let message = if file.is_some_and(Path::is_file) {
             format!("cannot run \"{shown}\": the interpreter that it names was not found")
         } else {
             format!("there is no command \"{shown}\"; check its spelling, and PATH")

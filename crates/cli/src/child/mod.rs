@@ -95,7 +95,7 @@ impl Running {
         let descendants = Descendants::adopt()?;
         // The parent-death signal is bound to this thread, which lives to the end.
         let child = tokio::process::Command::from(command).spawn();
-        let child = child.map_err(|error| lookup::refuse(&argv[0], &error))?;
+        let child = child.map_err(|error| lookup::refuse(&argv[0], Some(file), &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")

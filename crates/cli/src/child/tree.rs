@@ -36,8 +36,8 @@ pub(crate) struct Tree(Vec<ProcessKey>);
 /// The processes below this one, except those that existed before the command.
 #[derive(Debug)]
 pub(crate) struct Descendants {
-    /// Earlier children that are not the command's: for example, those of a shell that replaced
-    /// itself with this program by `exec`.
+    /// Earlier processes that are not the command's: for example, those of a shell that replaced
+    /// itself with this program by `exec`. Of these, grandchildren may become children later.
     before: Vec<ProcessKey>,
     ends: unix::Signal,
     /// Whether a child has ended since the last check.
@@ -57,27 +57,13 @@ impl Descendants {
             let message = format!("cannot watch for the end of processes: {error}");
             Failure::new(Exit::INTERNAL, "internal", message)
         })?;
-        let before = children().collect();
+        let before = if has_children() { below(&[]) } else { Vec::new() };
         Ok(Descendants { before, ends, due: false, looked: Instant::now() })
     }
 
     /// The processes that are alive.
     pub(crate) fn alive(&self) -> Tree {
-        let own = getpid().as_raw_nonzero().get();
-        let mut children: HashMap<i32, Vec<ProcessKey>> = HashMap::new();
-        for seen in all() {
-            children.entry(seen.parent).or_default().push(seen);
-        }
-        let mut found = children.remove(&own).unwrap_or_default();
-        let is_old = |seen: &ProcessKey| {
-            self.before.iter().any(|old| (old.pid, old.start) == (seen.pid, seen.start))
-        };
-        found.retain(|seen| !is_old(seen));
-        let mut next = 0;
-        while let Some(parent) = found.get(next) {
-            found.extend(children.remove(&parent.pid).unwrap_or_default());
-            next += 1;
-        }
+        let mut found = below(&self.before);
         found.retain(|seen| !seen.ended);
         Tree(found)
     }
@@ -139,14 +125,35 @@ impl Tree {
     }
 }
 
-/// The children of this process. Nearly always there are none, and the kernel says so at once. To
-/// find some, all processes of the system are scanned.
-fn children() -> impl Iterator<Item = ProcessKey> {
+/// Whether this process has children. Nearly always there are none, and the kernel says so at once.
+fn has_children() -> bool {
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let none = matches!(waitid(WaitId::All, any), Err(Errno::CHILD));
+    !matches!(waitid(WaitId::All, any), Err(Errno::CHILD))
+}
+
+/// The children of this process. To find some, all processes of the system are scanned.
+fn children() -> impl Iterator<Item = ProcessKey> {
     let own = getpid().as_raw_nonzero().get();
-    let seen = if none { Vec::new() } else { all() };
+    let seen = if has_children() { all() } else { Vec::new() };
     seen.into_iter().filter(move |seen| seen.parent == own)
+}
+
+/// The processes below this one, without these children and what is below them. Parents are before
+/// their children.
+fn below(without: &[ProcessKey]) -> Vec<ProcessKey> {
+    let own = getpid().as_raw_nonzero().get();
+    let mut children: HashMap<i32, Vec<ProcessKey>> = HashMap::new();
+    for seen in all() {
+        children.entry(seen.parent).or_default().push(seen);
+    }
+    let mut found = children.remove(&own).unwrap_or_default();
+    found.retain(|seen| !without.iter().any(|old| (old.pid, old.start) == (seen.pid, seen.start)));
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        found.extend(children.remove(&parent.pid).unwrap_or_default());
+        next += 1;
+    }
+    found
 }
 
 /// All visible processes of the system.

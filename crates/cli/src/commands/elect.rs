@@ -1,6 +1,6 @@
 //! `holdline elect`: campaigns for an election, or observes it.
 
-use crate::context::{Session, check_name};
+use crate::context::{Session, check_name, while_read};
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
 use crate::lock_kind::LockKind;
@@ -46,7 +46,7 @@ pub(crate) struct Elect {
 impl Elect {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         if self.observe {
-            return observe(session, &self.name, self.wait.outage).await;
+            return while_read(observe(session, &self.name, self.wait.outage)).await;
         }
         let Elect { name, value, wait, hold, command, .. } = self;
         let value = value.or_else(|| Some(String::new()));

@@ -17,7 +17,7 @@ pub(crate) mod try_;
 pub(crate) mod watch;
 
 use crate::cli::Verb;
-use crate::context::{Session, block_on};
+use crate::context::{Session, block_on, while_read};
 use crate::exit::{Exit, Failure};
 
 /// Runs a verb.
@@ -28,7 +28,7 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Release(release) => block_on(release.run(session))?,
         Verb::Try(try_) => block_on(try_.run(session))?,
         Verb::Status(status) => block_on(status.run(session))?,
-        Verb::Watch(watch) => block_on(watch.run(session))?,
+        Verb::Watch(watch) => block_on(while_read(watch.run(session)))?,
         Verb::Top(top) => block_on(top.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,

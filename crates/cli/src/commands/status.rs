@@ -1,6 +1,6 @@
 //! `holdline status`: shows the holders and waiters of locks.
 
-use crate::context::{Session, lines};
+use crate::context::{Session, lines, while_read};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::pace::Pace;
@@ -46,7 +46,8 @@ impl Status {
         let lines = lines(self.name.as_deref(), &self.prefix)?;
         let client = session.ask().await?;
         if self.watch {
-            return self.watch(session, session.with_response_timeout(client), lines).await;
+            let client = session.with_response_timeout(client);
+            return while_read(self.watch(session, client, lines)).await;
         }
         if session.printer.verbose || stdout().is_terminal() {
             let message = format!("the locks in {}", session.describe(&client));

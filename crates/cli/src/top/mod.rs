@@ -14,7 +14,7 @@ mod stats;
 mod tests;
 mod view;
 
-use crate::context::{OpenedStore, Session};
+use crate::context::{OpenedStore, Session, while_read};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::pace::Pace;
@@ -86,7 +86,7 @@ impl Top {
         let mut running = Running { top: &self, client, model, began, looks: 0 };
         running.take(Ok(first));
         if !terminal::can_move() || !stdin().is_terminal() {
-            return running.print(&mut signals).await;
+            return while_read(running.print(&mut signals)).await;
         }
         signals.add(Signal::CONT)?;
         let mut screen = Screen::open().map_err(|error| unusable(&error))?;

@@ -77,6 +77,10 @@ fn what_waits_ends_within_its_bound() {
             assert_eq!((run.code, run.out.as_str()), (69, ""), "{url} {args:?}: {run:?}");
             assert!(run.err.lines().count() == 1, "{url} {args:?}: {run:?}");
             assert!(took < Duration::from_millis(500) + SLACK, "{url} {args:?}: {took:?}");
+            let advice =
+                if args[1] == "-w" { "time by --wait\n" } else { "by --connect-timeout\n" };
+            let is_advised = run.err.ends_with(advice) || !run.err.contains("more time");
+            assert!(is_advised, "{url} {args:?}: {run:?}");
         }
     }
 }

@@ -78,14 +78,25 @@ fn commands_that_cannot_run_take_no_lock() {
 fn a_failed_exec_is_told_apart_and_releases() {
     let place = Place::new();
     for (text, code) in [("#!/no/such/interpreter\n", 127), ("#!/dev/null\n", 126)] {
-        let script = place.path("script");
+        let script = place.path("its-script");
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-        let run = place.run(["run", "x", "--", script.to_str().unwrap()]);
-        assert_eq!(run.code, code, "{run:?}");
-        assert!(is_sentence(&run.err), "{run:?}");
-        assert_eq!(place.counts("x"), (0, 0));
+        for (path, name) in
+            [(place.path(""), "its-script"), ("/bin".into(), script.to_str().unwrap())]
+        {
+            let run = finish(place.command(["run", "x", "--", name]).env("PATH", path));
+            assert_eq!(run.code, code, "{run:?}");
+            assert!(is_sentence(&run.err), "{run:?}");
+            assert_eq!(run.err.contains("the interpreter"), code == 127, "{run:?}");
+            assert_eq!(place.counts("x"), (0, 0));
+        }
     }
+    let mut elsewhere = place.command(["run", "x", "--", "its-script"]);
+    let run = finish(elsewhere.env("PATH", "/bin").current_dir(place.path("")));
+    assert!(
+        run.err.contains("there is no command \"its-script\""),
+        "PATH does not lead there: {run:?}"
+    );
 }
 
 #[test]
@@ -281,6 +292,12 @@ fn quiet_and_json_say_so_in_their_way() {
         let line: serde_json::Value = serde_json::from_str(run.err.trim()).expect("one JSON line");
         assert_eq!((run.code, line["event"].as_str()), (64, Some("usage")), "{run:?}");
     }
+    let by_environment = |json: &str| {
+        let mut command = place.command(["run", "--nonsense", "x", "--", "true", "--json"]);
+        finish(command.env("HOLDLINE_JSON", json)).err
+    };
+    assert!(by_environment("yes").starts_with("{\"event\":\"usage\""));
+    assert!(by_environment("0").starts_with("error: "), "that --json is the command's");
     let busy = place.run(["run", "--json", "-n", "x", "--", "true"]);
     let line: serde_json::Value = serde_json::from_str(busy.err.trim()).expect("one JSON line");
     assert_eq!((line["event"].as_str(), line["exit"].as_i64()), (Some("busy"), Some(75)));

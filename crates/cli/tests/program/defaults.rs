@@ -51,6 +51,10 @@ fn what_contradicts_a_default_and_comes_before_it_replaces_it() {
     assert!(began.elapsed() >= Duration::from_millis(300), "it waits");
     let lease = [("HOLDLINE_LEASE", "9s")];
     assert_eq!(code("", &lease, "run --fixed-lease y true"), 0, "a default is enough");
+    for on in ["true", "1"] {
+        let verbose = run(&place, &format!("verbose = {on}"), &[], "run y true");
+        assert!(verbose.err.contains("was acquired"), "{verbose:?}");
+    }
     let quiet = run(&place, "quiet = true", &[], "run -v y true");
     assert!(quiet.err.contains("was acquired"), "{quiet:?}");
 }
@@ -76,7 +80,8 @@ fn a_default_that_makes_no_sense_is_named_with_its_place() {
         ("[run]\nobserve = true", ("A", ""), "\"run.observe\" is no flag"),
         ("[ran]\nwait = 1", ("A", ""), "\"ran\" is no flag"),
         ("wait = [1]", ("A", ""), "\"wait\" must be a text, a number, or true"),
-        ("store = redis://:secret@x", ("A", ""), "config.toml: "),
+        ("wait = 1\n\nstore = redis://:secret@x", ("A", ""), "config.toml: line 3: "),
+        ("verbose = \"loud\"", ("A", ""), "\"verbose\": invalid value 'loud'"),
     ] {
         let run = run(&place, file, &[env], "run x -c true");
         assert_eq!(run.code, 64, "{file} {env:?}: {run:?}");
@@ -86,6 +91,9 @@ fn a_default_that_makes_no_sense_is_named_with_its_place() {
     let mut command = place.command(["status"]);
     let run = finish(command.env("HOLDLINE_CONFIG", place.path("none.toml")));
     assert_eq!(run.code, 64, "a file that is named must be there: {run:?}");
+    let run = finish(command.env("HOLDLINE_CONFIG", place.path("")));
+    let advice = "name another file in HOLDLINE_CONFIG (empty: none)";
+    assert!(run.code == 64 && run.err.contains(advice), "{run:?}");
 }
 
 #[test]

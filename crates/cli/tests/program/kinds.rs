@@ -74,6 +74,17 @@ fn permits_are_counted() {
     drop(two);
 }
 
+/// Some stores without semaphores have read-write locks, so the refusal does not name those.
+#[test]
+fn a_store_without_semaphores_says_so() {
+    let place = Place::new();
+    let nodes = ["a", "b", "c"].map(|name| format!("sqlite:{}", place.path(name).display()));
+    let url = format!("quorum:{}", nodes.join(","));
+    let run = place.run(["--store", &url, "run", "--permits", "1/2", "x", "true"]);
+    let told = run.err.contains("does not promise semaphores and groups; choose another store");
+    assert!(run.code == 64 && told, "{run:?}");
+}
+
 #[test]
 fn readers_share_and_writers_do_not() {
     let place = Place::new();

@@ -100,22 +100,34 @@ fn a_daemon_of_the_command_dies_with_it() {
     assert_eq!(daemons(), Vec::<i32>::new());
 }
 
-/// A shell that executes the program leaves its own children to it.
+/// A shell that executes the program leaves its own children to it, and later theirs.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_child_from_before_the_command_is_left_alone() {
+fn processes_from_before_the_command_are_left_alone() {
     let place = Place::new();
-    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exec \"$0\" run x -- \
+    let file = place.path("pids");
+    let earlier = "sleep 600 & echo $! $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; wait";
+    let script = "sh -c \"$1\" \"$2\" >/dev/null 2>&1 & \
+                  until test -s \"$2\"; do sleep .02; done; \
+                  sleep 600 >/dev/null 2>&1 & echo $!; exec \"$0\" run x -- \
                   sh -c 'echo in; read x'";
     let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", script, HOLDLINE]).env("HOLDLINE_STORE", place.url());
+    shell.args(["-c", script, HOLDLINE, earlier]).arg(&file).env("HOLDLINE_STORE", place.url());
     let mut running = Running::start(shell.env("HOLDLINE_CONFIG", ""));
-    let before: i32 = running.line().parse().unwrap();
+    let child: i32 = running.line().parse().unwrap();
     assert_eq!(running.line(), "in");
+    let (grandchild, parent) = two_pids(std::fs::read_to_string(&file).unwrap().trim());
+    let kill = |pid| kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    kill(parent).unwrap();
+    let adopted = format!(") S {} ", running.pid().as_raw_nonzero());
+    let stat = || std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap();
+    until("the grandchild is a child", || stat().contains(&adopted));
     break_it(&place);
     assert_eq!(running.end().code, 76);
-    assert!(lives(before));
-    let _ = kill_process(Pid::from_raw(before).unwrap(), Signal::KILL);
+    assert_eq!([child, grandchild].map(lives), [true, true]);
+    for pid in [child, grandchild] {
+        kill(pid).unwrap();
+    }
 }
 
 /// Starts a run, jams the store, and waits until the run ends.

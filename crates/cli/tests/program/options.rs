@@ -145,6 +145,21 @@ fn a_name_that_begins_with_a_dash_gets_help() {
 }
 
 #[test]
+fn a_negative_number_is_no_flag() {
+    let place = Place::new();
+    for (flag, value) in [("-w", "-1"), ("--lease", "-5s"), ("-E", "-1"), ("--outage", "-1s")] {
+        let run = place.run(["run", flag, value, "x", "true"]);
+        assert_eq!(run.code, 64, "{run:?}");
+        said(&run, &format!("invalid value '{value}' for '--"));
+    }
+    for owner in ["-1", "0"] {
+        let run = place.run(["acquire", "--owner", owner, "x"]);
+        assert_eq!(run.code, 64, "{run:?}");
+        said(&run, "there is no process that owns the lock");
+    }
+}
+
+#[test]
 fn a_command_given_to_try_is_told_what_runs_one() {
     let place = Place::new();
     for command in [&["try", "x", "--", "true"][..], &["try", "x", "true"]] {

@@ -39,6 +39,18 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     assert_eq!(holder.end().code, 0);
 }
 
+/// Though nothing changes that they would print, and then notice it.
+#[test]
+fn what_prints_changes_ends_with_its_reader() {
+    let place = Place::new();
+    let _leader = place.hold(&[], "x");
+    for verb in ["watch x", "status --watch --every 1h", "top --every 1h", "elect x --observe"] {
+        let run = shell(&place, &format!("\"$0\" {verb} | head -c 1; echo ${{PIPESTATUS[0]}}"));
+        assert_eq!(run.err, "", "{verb}: {run:?}");
+        assert!(run.out.len() == 3 && run.out.ends_with("0\n"), "{verb}: {run:?}");
+    }
+}
+
 /// What looks like a password, too.
 #[test]
 fn words_of_others_do_not_change_events() {

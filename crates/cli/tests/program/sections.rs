@@ -27,7 +27,9 @@ fn a_section_of_a_script_is_locked() {
         let mut script = shell(
             &place,
             name,
-            "lock=$($H acquire backup) || exit; echo in; read x; $H release $lock; echo $?; read x",
+            "lock=$($H acquire backup) || exit; \
+             HOLDLINE_HELD=\"$lock backup\" $H run -n backup echo in; \
+             read x; $H release $lock; echo $?; read x",
         );
         assert_eq!(script.line(), "in", "{name}");
         assert_eq!(place.counts("backup"), (1, 0), "{name}");
@@ -192,22 +194,67 @@ fn a_lost_section_ends_the_script_and_release_says_so() {
     assert_eq!(script.end().out, "");
 }
 
+/// The folder of the session goes with the session: a detached lock has its socket elsewhere.
 #[test]
-fn a_detached_lock_outlives_its_caller_but_not_its_time() {
+fn a_detached_lock_outlives_its_caller_and_its_session_but_not_its_time() {
     let place = Place::new();
-    let mut start = place.command(["acquire", "x", "--detach", "1h"]);
-    let run = super::common::finish(start.env("XDG_RUNTIME_DIR", place.path("")));
-    assert_eq!(run.code, 0, "{run:?}");
+    let session = place.path("session");
+    let run = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("XDG_RUNTIME_DIR", &session).env("TMPDIR", place.path(""));
+        super::common::finish(&mut command)
+    };
+    std::fs::create_dir(&session).unwrap();
+    let acquired = run(&["acquire", "x", "--detach", "1h"]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
     assert_eq!(place.counts("x"), (1, 0));
-    let mut release = place.command(["release", run.out.trim()]);
-    let run = super::common::finish(release.env("XDG_RUNTIME_DIR", place.path("")));
-    assert_eq!(run.code, 0, "{run:?}");
+    std::fs::remove_dir_all(&session).unwrap();
+    let released = run(&["release", &acquired.out.trim().to_uppercase()]);
+    assert_eq!(released.code, 0, "{released:?}");
     assert_eq!(place.counts("x"), (0, 0));
 
-    let mut start = place.command(["acquire", "x", "--detach", "300ms"]);
-    let run = super::common::finish(start.env("XDG_RUNTIME_DIR", place.path("")));
-    assert_eq!(run.code, 0, "{run:?}");
+    let acquired = run(&["acquire", "x", "--detach", "300ms"]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
     until("the time is over", || place.counts("x") == (0, 0));
+}
+
+/// What nobody knows of is not held.
+#[test]
+fn a_handle_that_cannot_be_written_is_released_at_once() {
+    let place = Place::new();
+    for stdout in ["/dev/full", "&-"] {
+        let line = format!("$H acquire x >{stdout}; echo $? >&2");
+        let run = shell(&place, "bash", &line).end();
+        assert!(run.err.ends_with("\n74\n"), "{run:?}");
+        assert_eq!(place.counts("x"), (0, 0), "{stdout}");
+    }
+}
+
+#[test]
+fn a_folder_whose_name_is_too_long_for_a_socket_is_an_error() {
+    let place = Place::new();
+    let long = place.path(&"x".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let mut command = place.command(["acquire", "x", "--detach", "1h"]);
+    let run = super::common::finish(command.env("TMPDIR", &long));
+    assert_eq!((run.code, run.out.as_str()), (71, ""), "{run:?}");
+    assert!(run.err.contains("set XDG_RUNTIME_DIR and TMPDIR to shorter paths"), "{run:?}");
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn a_release_does_not_wait_for_ever_for_a_stopped_holder() {
+    let place = Place::new();
+    let run =
+        |args: &[&str]| super::common::finish(place.command(args).env("TMPDIR", place.path("")));
+    let acquired = run(&["acquire", "x", "--detach", "1h"]);
+    let pid = place.status("x")["holders"][0]["pid"].as_i64().expect("it is held");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let released = run(&["release", "--connect-timeout", "200ms", acquired.out.trim()]);
+    kill_process(pid, Signal::KILL).unwrap();
+    assert_eq!(released.code, 69, "{released:?}");
+    assert!(released.err.contains("did not answer within 200ms"), "{released:?}");
 }
 
 #[test]

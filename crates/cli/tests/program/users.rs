@@ -182,12 +182,18 @@ fn root_leaves_nothing_in_the_folder_of_another_users_session() {
     let session = place.path("session");
     fs::create_dir(&session).unwrap();
     std::os::unix::fs::chown(&session, Some(ONE), Some(ONE)).unwrap();
-    let in_session = |args: &[&str]| finish(place.command(args).env("XDG_RUNTIME_DIR", &session));
-    let acquired = in_session(&["acquire", "x", "--detach", "1h"]);
-    assert_eq!(acquired.code, 0, "{acquired:?}");
+    let in_session = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("XDG_RUNTIME_DIR", &session);
+        command
+    };
+    let owner = std::process::id().to_string();
+    let mut acquire = Running::start(&mut in_session(&["acquire", "x", "--owner", &owner]));
+    let handle = acquire.line();
     assert_eq!(fs::read_dir(&session).unwrap().count(), 0);
-    let released = in_session(&["release", acquired.out.trim()]);
+    let released = finish(&mut in_session(&["release", &handle]));
     assert_eq!(released.code, 0, "{released:?}");
+    assert_eq!(acquire.end().code, 0);
 }
 
 #[test]

@@ -147,13 +147,15 @@ fn choose(var: impl Fn(&str) -> Option<OsString>, machine: Option<&Path>) -> Res
     if let Some(machine) = machine {
         return Ok(machine.to_owned());
     }
-    // The XDG standard says that a relative path is to be ignored.
-    let state = var("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || var("HOME").map(|home| Path::new(&home).join(".local/state"));
+    // The XDG standard says that a relative path is to be ignored. It would be another file in
+    // another folder.
+    let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME");
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
     if let Some(state) = state.or_else(home) {
         return Ok(state.join("holdline/locks.db"));
     }
-    let message = "there is no place for the lock database, because HOME is not set; set \
+    let message = "there is no place for the lock database, because HOME names no folder; set \
                    HOLDLINE_STATE to the path of a file";
     Err(Error::new(ErrorKind::Invalid, message))
 }
@@ -215,7 +217,9 @@ mod tests {
         assert_eq!(xdg.unwrap(), Path::new("/x/holdline/locks.db"));
         let home = with(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]);
         assert_eq!(home.unwrap(), Path::new("/h/.local/state/holdline/locks.db"));
-        assert_eq!(with(&[]).unwrap_err().kind(), ErrorKind::Invalid);
+        for none in [&[][..], &[("HOME", "")], &[("HOME", "relative")]] {
+            assert_eq!(with(none).unwrap_err().kind(), ErrorKind::Invalid, "{none:?}");
+        }
         let state = |name: &str| (name == STATE).then(|| "s.db".into());
         assert_eq!(choose(state, Some(Path::new("/m"))).unwrap(), Path::new("s.db"));
         assert_eq!(choose(|_| None, Some(Path::new("/m"))).unwrap(), Path::new("/m"));
