@@ -1,6 +1,7 @@
 //! Subscriptions to changes of lines, for observers.
 
 use crate::names::Name;
+use crate::sync::contained;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Notifier {
 
     /// Reports a change. Several that come at once count as one.
     pub fn changed(&self) {
-        self.0.changed.notify_one();
+        contained(|| self.0.changed.notify_one());
     }
 
     /// Reports that the store no longer listens, or cannot for now.

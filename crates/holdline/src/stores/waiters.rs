@@ -4,7 +4,7 @@
 //! then. The number of notices kept for tickets without a waiter is bounded.
 
 use crate::store::{LossHint, Seq, TicketId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -92,7 +92,7 @@ impl Slot {
     fn notify(&mut self, admitted: Option<Seq>) {
         self.admitted = admitted;
         for _ in 0..self.waiting.max(1) {
-            self.notify.notify_one();
+            contained(|| self.notify.notify_one());
         }
     }
 }
@@ -153,6 +153,27 @@ impl fmt::Debug for LossHandler {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::task::{Context, Wake};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as it should");
+        }
+    }
+
+    /// The task that receives notices wakes the waiters of all tickets.
+    #[test]
+    fn a_waker_that_panics_keeps_no_notice_from_others() {
+        let (waiters, waker) = (Waiters::default(), Arc::new(Panics).into());
+        let mut panics = std::pin::pin!(waiters.wait(TicketId(7)));
+        assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        waiters.wake(TicketId(7));
+        waiters.wake(TicketId(8));
+        assert_eq!(panics.now_or_never(), Some(None));
+        assert_eq!(waiters.wait(TicketId(8)).now_or_never(), Some(None));
+    }
 
     #[tokio::test]
     async fn a_notice_is_for_all_that_wait_for_it_or_for_the_next() {
