@@ -1,7 +1,7 @@
 //! Faults of calls, and their conversion to errors.
 
 use holdline_base::{Error, ErrorKind};
-use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use std::io::ErrorKind::ConnectionReset;
 
 /// A call that failed.
@@ -87,6 +87,19 @@ impl From<RedisError> for Fault {
             _ if error.is_connection_dropped() || error.is_timeout() => Fault::Broken(error, false),
             _ => Fault::Refused(error),
         }
+    }
+}
+
+/// Whether a reply, or an error inside it, shows that its connection must be closed.
+pub(crate) fn breaks(reply: &Result<Value, Fault>) -> bool {
+    let inside = |part: &Value| match part {
+        Value::ServerError(error) => Fault::from(RedisError::from(error.clone())).breaks(),
+        _ => false,
+    };
+    match reply {
+        Ok(Value::Array(parts)) => parts.iter().any(inside),
+        Ok(_) => false,
+        Err(fault) => fault.breaks(),
     }
 }
 
