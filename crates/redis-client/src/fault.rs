@@ -125,7 +125,7 @@ fn clean(error: &RedisError) -> String {
 }
 
 /// The codes of retryable errors.
-const PASSING: [&str; 14] = [
+const PASSING: [&str; 15] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
@@ -135,6 +135,7 @@ const PASSING: [&str; 14] = [
     "NOREPLICAS",
     "max number of clients",
     "UNKILLABLE",
+    "Script killed by user",
     "non local key",
     "NOGOODSLAVE",
     "NOMASTERLINK",
@@ -168,7 +169,7 @@ fn refused(error: &RedisError, address: &str) -> Error {
         (ErrorKind::Unavailable, "has no room, in memory or on disk; give it more")
     } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
         (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
-    } else if is("unknown command") || is("NOPROTO") {
+    } else if is("unknown command") || is("Unknown Redis command") || is("NOPROTO") {
         (ErrorKind::Unsupported, "lacks a command; Redis 6.2 or later, or Valkey, is needed")
     } else if PASSING.iter().any(|code| is(code)) || error.is_cluster_error() {
         (ErrorKind::Unavailable, "cannot serve at the moment")
@@ -216,6 +217,11 @@ mod tests {
                 "denies a permission",
             ),
             (
+                "ERR Unknown Redis command called from script script: 1, on @user_script:1.",
+                ErrorKind::Unsupported,
+                "lacks a command",
+            ),
+            (
                 "ERR This instance has cluster support disabled",
                 ErrorKind::Invalid,
                 "is no cluster; use a URL with redis instead",
@@ -241,6 +247,7 @@ mod tests {
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
             "BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
+            "ERR Error running script: Script killed by user with SCRIPT KILL.",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
             "ERR Script attempted to access a non local key in a cluster node",
