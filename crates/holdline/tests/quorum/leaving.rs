@@ -220,6 +220,7 @@ async fn a_departure_that_waits_for_its_turn_is_not_dropped() {
         view.places.is_empty()
     })
     .await;
+    assert!(nodes[2].most_at_once(Op::Leave) <= 65, "64, and the worker's");
 }
 
 /// A silent node is left out of the round, and told by the worker.
