@@ -151,14 +151,17 @@ async fn many_tries_that_fail_are_on_no_node() {
         }
     }
     nodes[4].always(Op::Leave, Fault::Stutter(3));
-    let tries = names.iter().map(|name| {
+    let tries = names.iter().zip(2..).map(|(name, id)| {
         let quorum = Arc::clone(&quorum);
-        async move { quorum.enter(name, &ticket(2), &Arc::from(""), Enter::Try).await }
+        async move { quorum.enter(name, &ticket(id), &Arc::from(""), Enter::Try).await }
     });
     for standing in futures_util::future::join_all(tries).await {
         assert!(matches!(standing, Ok(Standing::Waiting { seq: None, .. })), "{standing:?}");
     }
-    assert_eq!(nodes[4].list("").await.expect("works"), []);
+    // A busy machine may have left some to the worker.
+    until("all are told", async || nodes[4].list("").await.expect("works").is_empty()).await;
+    let most = nodes[4].most_at_once(Op::Leave);
+    assert!((64..=65).contains(&most), "{most} at once");
 }
 
 /// A renewal brings a node in again, and its question arrives after the lock was given up.
@@ -220,7 +223,6 @@ async fn a_departure_that_waits_for_its_turn_is_not_dropped() {
         view.places.is_empty()
     })
     .await;
-    assert!(nodes[2].most_at_once(Op::Leave) <= 65, "64, and the worker's");
 }
 
 /// A silent node is left out of the round, and told by the worker.
