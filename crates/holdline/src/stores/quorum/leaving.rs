@@ -118,6 +118,11 @@ impl Leaving {
         }
     }
 
+    /// Whether a place of this ticket is still to be released.
+    pub(super) fn has(&self, id: TicketId) -> bool {
+        self.queue.lock().known.contains(&id)
+    }
+
     /// The place to release next. If there is none, the worker is done.
     fn next(&self) -> Option<Place> {
         let mut queue = self.queue.lock();

@@ -139,6 +139,12 @@ impl Node {
         })
     }
 
+    /// Whether a place of this ticket is yet to be released there. What the same ticket got
+    /// meanwhile would go with it.
+    pub(super) fn is_leaving(&self, id: TicketId) -> bool {
+        self.leaving.has(id)
+    }
+
     /// Releases a place there as soon as the node answers.
     pub(super) fn leave_later(&self, line: &Name, id: TicketId) {
         self.leaving.later(line, id);
