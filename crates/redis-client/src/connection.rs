@@ -4,11 +4,13 @@
 //! It lives on the runtime of the call that made it. Every call has a time limit, including
 //! connecting. A connection may be cut without either end noticing. So if a call has been given up
 //! without a reply, and was sent more than a second ago, the next one gets a new connection, unless
-//! a later call was answered since.
+//! a later call was answered since. Failed attempts are repeated with growing pauses, and so are
+//! those whose connection had to be closed soon, as while a primary that became a replica is still
+//! the only one known.
 
 use crate::config::Config;
 use crate::connect::{self, Begin, Conn};
-use crate::fault::{Fault, broken, no_script};
+use crate::fault::{self, Fault, broken, no_script};
 use holdline_base::clock::{self, within};
 use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -21,6 +23,9 @@ use tokio::sync::watch;
 /// How long ago a call may have been sent that was given up without a reply, before the connection
 /// is replaced.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
+
+/// How soon a connection has to be closed after it was made to count as a failed attempt.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The first pause between failed attempts to connect, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -47,6 +52,8 @@ struct Slot {
     silent: Option<Time>,
     /// When the last call was sent that was answered, or when the connection was made.
     heard: Time,
+    /// When the connection was made.
+    made: Time,
     /// The number of consecutive failures.
     failures: u32,
     /// The earliest time of the next attempt.
@@ -164,9 +171,7 @@ impl Connection {
         let reply = conn.ask(command).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(..)));
         drop(call);
-        if let Err(fault) = &reply
-            && fault.breaks()
-        {
+        if fault::breaks(&reply) {
             self.discard(number);
         }
         reply
@@ -239,8 +244,7 @@ impl Connection {
     fn discard(&self, number: u64) {
         let mut slot = self.slot.lock();
         if slot.number == number {
-            slot.conn = None;
-            slot.silent = None;
+            slot.close();
         }
     }
 }
@@ -264,14 +268,14 @@ async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
 
 impl Slot {
     fn with(Found { conn, number }: Found) -> Self {
-        Slot { conn: Some(conn), number, heard: clock::now(), ..Slot::default() }
+        let now = clock::now();
+        Slot { conn: Some(conn), number, heard: now, made: now, ..Slot::default() }
     }
 
     /// The current connection, unless it is silent.
     fn usable(&mut self) -> Option<Found> {
         if self.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
-            self.conn = None;
-            self.silent = None;
+            self.close();
         }
         self.conn.clone().map(|conn| Found { conn, number: self.number })
     }
@@ -284,13 +288,31 @@ impl Slot {
         }
         self.attempt = None;
         if let Ok(found) = made {
-            *self = Slot::with(found.clone());
+            *self = Slot { failures: self.failures, ..Slot::with(found.clone()) };
         } else {
-            let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-            let pause = backoff.pause(self.failures, fastrand::u64(..));
-            self.not_before = clock::now().after(pause);
-            self.failures = self.failures.saturating_add(1);
+            self.failed();
         }
+    }
+
+    /// Closes the connection to new calls.
+    fn close(&mut self) {
+        if self.conn.take().is_none() {
+            return;
+        }
+        self.silent = None;
+        if self.made.until(clock::now()) < SOON {
+            self.failed();
+        } else {
+            self.failures = 0;
+        }
+    }
+
+    /// Delays the next attempt.
+    fn failed(&mut self) {
+        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+        let pause = backoff.pause(self.failures, fastrand::u64(..));
+        self.not_before = clock::now().after(pause);
+        self.failures = self.failures.saturating_add(1);
     }
 }
 

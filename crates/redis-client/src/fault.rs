@@ -1,7 +1,7 @@
 //! Faults of calls, and their conversion to errors.
 
 use holdline_base::{Error, ErrorKind};
-use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use std::io::ErrorKind::ConnectionReset;
 
 /// A call that failed.
@@ -90,6 +90,19 @@ impl From<RedisError> for Fault {
     }
 }
 
+/// Whether a reply, or an error inside it, shows that its connection must be closed.
+pub(crate) fn breaks(reply: &Result<Value, Fault>) -> bool {
+    let inside = |part: &Value| match part {
+        Value::ServerError(error) => Fault::from(RedisError::from(error.clone())).breaks(),
+        _ => false,
+    };
+    match reply {
+        Ok(Value::Array(parts)) => parts.iter().any(inside),
+        Ok(_) => false,
+        Err(fault) => fault.breaks(),
+    }
+}
+
 /// Whether the script was not in the server's cache, so that nothing was done.
 pub(crate) fn no_script(error: &RedisError) -> bool {
     error.kind() == Kind::Server(ServerErrorKind::NoScript)
@@ -112,7 +125,7 @@ fn clean(error: &RedisError) -> String {
 }
 
 /// The codes of retryable errors.
-const PASSING: [&str; 14] = [
+const PASSING: [&str; 15] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
@@ -122,6 +135,7 @@ const PASSING: [&str; 14] = [
     "NOREPLICAS",
     "max number of clients",
     "UNKILLABLE",
+    "Script killed by user",
     "non local key",
     "NOGOODSLAVE",
     "NOMASTERLINK",
@@ -155,7 +169,7 @@ fn refused(error: &RedisError, address: &str) -> Error {
         (ErrorKind::Unavailable, "has no room, in memory or on disk; give it more")
     } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
         (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
-    } else if is("unknown command") || is("NOPROTO") {
+    } else if is("unknown command") || is("Unknown Redis command") || is("NOPROTO") {
         (ErrorKind::Unsupported, "lacks a command; Redis 6.2 or later, or Valkey, is needed")
     } else if PASSING.iter().any(|code| is(code)) || error.is_cluster_error() {
         (ErrorKind::Unavailable, "cannot serve at the moment")
@@ -203,6 +217,11 @@ mod tests {
                 "denies a permission",
             ),
             (
+                "ERR Unknown Redis command called from script script: 1, on @user_script:1.",
+                ErrorKind::Unsupported,
+                "lacks a command",
+            ),
+            (
                 "ERR This instance has cluster support disabled",
                 ErrorKind::Invalid,
                 "is no cluster; use a URL with redis instead",
@@ -228,6 +247,7 @@ mod tests {
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
             "BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
+            "ERR Error running script: Script killed by user with SCRIPT KILL.",
             "NOREPLICAS Not enough good replicas to write.",
             "ERR max number of clients reached",
             "ERR Script attempted to access a non local key in a cluster node",

@@ -9,8 +9,10 @@ use crate::connect::{self, or_error};
 use holdline_base::clock;
 use redis::aio::ConnectionLike;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::RoutingInfo::SingleNode;
+use redis::cluster_routing::MultipleNodeRoutingInfo::MultiSlot;
+use redis::cluster_routing::RoutingInfo::{MultiNode, SingleNode};
 use redis::cluster_routing::SingleNodeRoutingInfo::ByAddress;
+use redis::cluster_routing::{MultiSlotArgPattern, Route, Slot, SlotAddr};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::pin::pin;
 
@@ -28,9 +30,10 @@ pub(crate) async fn ask(
         let Err(error) = &answer else { break };
         let next = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => {
-                Some(moved(conn, target(error), command).await)
+                let node = target(conn, error).await;
+                Some(moved(conn, node, command).await)
             }
-            ErrorKind::Server(ServerErrorKind::Ask) => match target(error) {
+            ErrorKind::Server(ServerErrorKind::Ask) => match target(conn, error).await {
                 Some(node) => asking(conn, config, node, command).await,
                 None => None,
             },
@@ -42,10 +45,26 @@ pub(crate) async fn ask(
     answer
 }
 
-/// The host and port in a redirection. Some clusters tell no hosts.
-fn target(error: &RedisError) -> Option<(String, u16)> {
-    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
+/// The host and port in a redirection. Some clusters tell no hosts: then it is that of the node
+/// that redirects.
+async fn target(conn: &mut ClusterConnection, error: &RedisError) -> Option<(String, u16)> {
+    let (node, slot) = error.redirect_node()?;
+    let (host, port) = node.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let host = if host.is_empty() { host_of(conn, slot).await? } else { host.to_owned() };
+    Some((host, port))
+}
+
+/// The host of the node to which the cluster's client sends commands on this slot. The client names
+/// a node only in the reply to a request for several.
+async fn host_of(conn: &mut ClusterConnection, slot: u16) -> Option<String> {
+    let route = Route::with_slot(Slot::new(slot)?, SlotAddr::Master);
+    let to = MultiSlot((vec![(route, Vec::new())], MultiSlotArgPattern::KeysOnly));
+    let answer = conn.route_command(redis::cmd("PING"), MultiNode((to, None))).await;
+    let Ok(Value::Map(nodes)) = answer else { return None };
+    let (address, _) = nodes.into_iter().next()?;
+    let address: String = redis::from_redis_value(address).ok()?;
+    address.rsplit_once(':').map(|(host, _)| host.to_owned())
 }
 
 /// Whether the cluster's client has no connection to a node, and so has sent it nothing.

@@ -3,7 +3,7 @@
 
 use holdline::{Client, Error, ErrorKind, Mutex, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::{Link, Way, soon};
+use holdline_testkit::{Link, Way, soon, until};
 use std::time::{Duration, Instant};
 
 /// The bound of whatever does not wait for a lock, with the opening.
@@ -250,5 +250,38 @@ async fn what_no_waiting_mends_is_told_by_opening() {
         let error = soon("a refusal", refused).await;
         assert_eq!(error.kind(), kind, "{node}: {error:#}");
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+    }
+}
+
+/// A node that is there only after the lock was taken gets a place, and then counts as one of the
+/// majority; and the place goes with the lock.
+#[tokio::test]
+async fn a_node_that_comes_later_keeps_the_lock_too() {
+    for scheme in ["line", "string"] {
+        let servers: Option<Vec<_>> =
+            (0..3).map(|_| private("quorum_later", &["--appendonly", "yes"])).collect();
+        let Some(mut servers) = servers else { return };
+        servers[2].kill();
+        let urls: Vec<_> =
+            servers.iter().map(|server| format!("{}?scheme={scheme}", server.url())).collect();
+        let client = open(&format!("quorum:{}", urls.join(","))).await.expect("opens");
+        let lock = Mutex::new(&client, "x").lease(Duration::from_secs(4));
+        let guard = soon("two of three", lock.lock()).await.expect("works");
+        servers[2].restart();
+        let late = open(&urls[2]).await.expect("opens");
+        let holders = async || late.inspect("x").await.map_or(0, |info| info.holders.len());
+        until("it has a place", async || holders().await == 1).await;
+        servers[0].kill();
+        let mut remaining = guard.remaining();
+        for _ in 0..2 {
+            until("it is renewed", async || {
+                let before = std::mem::replace(&mut remaining, guard.remaining());
+                remaining > before
+            })
+            .await;
+        }
+        assert!(guard.is_valid());
+        guard.unlock().await.expect("held");
+        until("its place is gone", async || holders().await == 0).await;
     }
 }

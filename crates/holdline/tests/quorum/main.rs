@@ -3,6 +3,7 @@
 
 #[cfg(feature = "redis")]
 mod away;
+mod force;
 mod leaving;
 mod nodes;
 mod silent;

@@ -1,12 +1,13 @@
 //! Connections that break while somebody looks at locks or breaks them: what was lost on the way is
 //! asked for again, and what cannot be known is not guessed.
 
-use holdline::store::{Enter, TicketId};
+use holdline::store::{Enter, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::{Server, cluster, private};
 use holdline_testkit::{Link, ticket, until};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex as Cell};
 use std::thread;
 use std::time::Duration;
@@ -273,4 +274,102 @@ async fn a_request_whose_reply_makes_no_sense_is_barred() {
     assert!(!over.store().leave(&name, TicketId(7)).await.expect("works"), "it is not there yet");
     late.deliver();
     assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
+/// A proxy that can stall one of its connections.
+struct Stalling {
+    address: SocketAddr,
+    next: Next,
+}
+
+/// What the connection waits for that has the next call of a script, and what it says then.
+type Next = Arc<Cell<Option<(Receiver<()>, Sender<()>)>>>;
+
+impl Stalling {
+    fn to(server: &Server) -> Stalling {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let address = listener.local_addr().expect("it has one");
+        let (server, next) = (SocketAddr::from(([127, 0, 0, 1], server.port())), Next::default());
+        let shared = Arc::clone(&next);
+        thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                let (mut server, next) =
+                    (TcpStream::connect(server).expect("it listens"), Arc::clone(&shared));
+                let mut replies = server.try_clone().expect("it is open");
+                let mut back = client.try_clone().expect("it is open");
+                thread::spawn(move || std::io::copy(&mut replies, &mut back));
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(size @ 1..) = client.read(&mut bytes) {
+                        let script = bytes[..size].windows(7).any(|word| word == b"EVALSHA");
+                        let waits =
+                            if script { next.lock().expect("no panic").take() } else { None };
+                        if let Some((gate, _)) = &waits {
+                            let _ = gate.recv();
+                        }
+                        if server.write_all(&bytes[..size]).is_err() {
+                            break;
+                        }
+                        drop(waits);
+                    }
+                });
+            }
+        });
+        Stalling { address, next }
+    }
+
+    /// Stalls the connection that has the next call of a script.
+    fn stall_next(&self) -> Stalled {
+        let ((gate, waits), (passed, done)) = (channel(), channel());
+        *self.next.lock().expect("no panic") = Some((waits, passed));
+        Stalled { gate, done }
+    }
+}
+
+/// A connection that is stalled.
+struct Stalled {
+    gate: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Stalled {
+    /// Lets the call that was stalled pass, and what is behind it.
+    fn end(self) {
+        drop(self.gate);
+        self.done.recv().expect_err("it ends when the call has passed");
+    }
+}
+
+/// G7: locks without a line cannot bar a ticket. A request is given up over the connection that it
+/// was sent over, whichever handles send the two: it cannot arrive after that.
+#[tokio::test]
+async fn a_request_without_a_line_is_given_up_behind_it() {
+    let Some(server) = private("late_string", &[]) else { return };
+    let proxy = Stalling::to(&server);
+    for scheme in ["string", "redisson"] {
+        let direct = server.open(&format!("?scheme={scheme}")).await;
+        let over = open(&format!("redis://{}?scheme={scheme}&timeout=30s", proxy.address)).await;
+        let (mine, name) = (over.expect("opens"), Name::new("x").expect("fine"));
+        let (own, other) = (mine.store(), mine.store().background_handle());
+        let ticket = ticket(7, Duration::from_secs(60));
+        for (enters, leaves) in [(own, &other), (&other, own), (&other, &other)] {
+            let note = Arc::from("");
+            // They are connected, and the server knows the scripts.
+            for handle in [own, &other] {
+                let before = Ticket { id: TicketId(8), ..ticket };
+                handle.enter(&name, &before, &note, Enter::Try).await.expect("free");
+                handle.leave(&name, before.id).await.expect("held");
+            }
+            let stalled = proxy.stall_next();
+            let entering = enters.enter(&name, &ticket, &note, Enter::Try);
+            let entered = tokio::time::timeout(Duration::from_millis(50), entering).await;
+            entered.expect_err("it is stalled");
+            let mut leaving = leaves.leave(&name, ticket.id);
+            let left = tokio::time::timeout(Duration::from_millis(50), &mut leaving).await;
+            stalled.end();
+            assert!(left.is_err(), "{scheme}: it has overtaken the request");
+            assert!(leaving.await.expect("works"), "{scheme}: the request is carried out first");
+            assert_eq!(direct.inspect("x").await.expect("works").holders, [], "{scheme}");
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
+use crate::fake;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::private;
 use holdline_testkit::{soon, until};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Cell};
 use std::time::{Duration, Instant};
 
 fn quick(client: &Client) -> Mutex {
@@ -356,4 +357,28 @@ async fn half_removed_lines_admit_nobody_twice() {
     assert_eq!(second, Standing::Lost);
     let next = store.enter(&line, &ticket(13), &note, Enter::Try).await.expect("works");
     assert!(matches!(next, Standing::Admitted(seq) if seq > seqs[11]), "{next:?}");
+}
+
+/// Each connection for notices wakes all waiters, so those that break at once come with pauses.
+#[tokio::test]
+async fn notices_that_break_at_once_are_subscribed_to_with_growing_pauses() {
+    let subscribed: Arc<Cell<Vec<Instant>>> = Arc::default();
+    let times = Arc::clone(&subscribed);
+    let port = fake::server(move |words| match words {
+        ["INFO", ..] => "$0\r\n\r\n".to_owned(),
+        ["EVALSHA", ..] => ":1700000000000000\r\n".to_owned(),
+        ["SUBSCRIBE", channel] => {
+            times.lock().expect("no panic").push(Instant::now());
+            let size = channel.len();
+            format!("*3\r\n$9\r\nsubscribe\r\n${size}\r\n{channel}\r\n:1\r\n?nonsense\r\n")
+        }
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    let client = open(&format!("redis://127.0.0.1:{port}")).await.expect("opens");
+    let _guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let times = || subscribed.lock().expect("no panic").clone();
+    until("seven attempts", async || times().len() >= 7).await;
+    // 20, 40, 80, 160, 320 and 640 ms, each shorter by half at most.
+    let took = times()[6] - times()[0];
+    assert!(took >= Duration::from_millis(630), "{took:?}");
 }

@@ -2,6 +2,7 @@
 //! standbys and observers. All of those who wait ride it out, in order where the store kept the
 //! line, and nothing is granted twice.
 
+use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
 use holdline_testkit::until;
@@ -297,4 +298,33 @@ async fn a_node_of_a_cluster() {
         scene.all_get_it().await;
         nodes.clear();
     }
+}
+
+/// Each refusal closes the connection, since the sentinels may name another primary by now; but
+/// new ones are made with pauses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_has_become_a_replica_is_not_stormed() {
+    let Some(server) = private("outage_replica", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let locks: Vec<_> = (0..16).map(|n| Mutex::new(&client, format!("{n}"))).collect();
+    locks[0].lock().await.expect("works").unlock().await.expect("held");
+    let connections = || -> u32 {
+        let stats: String = server.query(&["INFO", "stats"]);
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.expect("it counts them").trim().parse().expect("a number")
+    };
+    let _: () = server.query(&["REPLICAOF", "127.0.0.1", "1"]);
+    let before = connections();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        for result in join_all(locks.iter().map(Mutex::try_lock)).await {
+            let error = result.expect_err("it refuses writes");
+            assert!(error.retryable(), "{error:?}");
+        }
+    }
+    let (made, seconds) = (connections() - before, start.elapsed().as_secs() as u32 + 1);
+    assert!(made <= 20 * seconds, "{made} connections in {seconds} s");
+    let _: () = server.query(&["REPLICAOF", "NO", "ONE"]);
+    let guard = ends("it serves again", tokio::spawn(async move { locks[0].lock().await })).await;
+    guard.expect("works").unlock().await.expect("held");
 }

@@ -152,6 +152,27 @@ fn place_of(nodes: &[Server], key: &str) -> (String, usize) {
     (slot, owner)
 }
 
+/// Nodes that tell no host in a redirection have that of the node that was asked.
+#[tokio::test]
+async fn a_slot_that_moves_to_a_node_without_a_name() {
+    let unnamed = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
+    let Some(nodes) = cluster_with(&unnamed) else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    // No renewal comes before the slot has moved.
+    let held = Mutex::new(&one, "a").lease(Duration::from_secs(60)).lock().await.expect("works");
+    assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_none());
+    let (slot, owner) = place_of(&nodes, "holdline:{a}");
+    let moving = Moving { slot, from: &nodes[owner], to: &nodes[(owner + 1) % 3] };
+    moving.begin();
+    moving.move_keys();
+    held.extend(Duration::from_secs(90)).await.expect("its key has moved, but the slot has not");
+    assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_none());
+    moving.end();
+    held.unlock().await.expect("held all the time");
+    assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_some());
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_and_a_node_that_dies() {
     let Some(mut nodes) = cluster() else { return };
@@ -233,6 +254,13 @@ async fn a_slot_that_moves_to_a_new_node() {
 /// A redirection is followed also if the node that is asked for the slots has not heard of it.
 #[tokio::test]
 async fn a_node_that_knows_an_earlier_owner() {
+    for host in ["127.0.0.1", ""] {
+        is_followed(host).await;
+    }
+}
+
+/// That redirections are followed that name this host.
+async fn is_followed(host: &'static str) {
     let Some(owner) = lone_node() else { return };
     let _: () = owner.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until("it serves", async || {
@@ -240,7 +268,8 @@ async fn a_node_that_knows_an_earlier_owner() {
     })
     .await;
     let (port, own) = (owner.port(), Arc::new(AtomicU16::new(0)));
-    let shared = Arc::clone(&own);
+    let (shared, moved) = (Arc::clone(&own), Arc::new(AtomicU16::new(0)));
+    let redirected = Arc::clone(&moved);
     let stale = fake::server(move |words| match words {
         // All slots but one are its own.
         ["CLUSTER", ..] => {
@@ -252,7 +281,10 @@ async fn a_node_that_knows_an_earlier_owner() {
         }
         ["INFO", ..] => "$0\r\n\r\n".to_owned(),
         ["PING"] => "+PONG\r\n".to_owned(),
-        ["EVALSHA" | "EVAL", ..] => format!("-MOVED 1 127.0.0.1:{port}\r\n"),
+        ["EVALSHA" | "EVAL", ..] => {
+            redirected.fetch_add(1, Ordering::SeqCst);
+            format!("-MOVED 1 {host}:{port}\r\n")
+        }
         _ => "-ERR unknown command\r\n".to_owned(),
     });
     own.store(stale, Ordering::SeqCst);
@@ -263,6 +295,8 @@ async fn a_node_that_knows_an_earlier_owner() {
         let guard = soon("it is found", lock.lock()).await.expect("works");
         guard.unlock().await.expect("held");
     }
+    let moved = moved.load(Ordering::SeqCst);
+    assert!(moved <= 20, "{moved} redirections of 10 locks and 10 releases");
 }
 
 /// A sentinel that has missed a failover, and the others name another primary: the first of the

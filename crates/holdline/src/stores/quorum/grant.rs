@@ -56,7 +56,9 @@ impl Quorum {
                         (Vote::No, NodePlace::Missing(sent))
                     })
                 }),
-                NodePlace::Missing(since) if sent < since.after(timeout * 2) => {
+                NodePlace::Missing(since)
+                    if sent < since.after(timeout * 2) || node.is_leaving(ticket.id) =>
+                {
                     round.answered(node, (Vote::No, node_place));
                 }
                 NodePlace::Missing(_) => round.ask(node, async move {

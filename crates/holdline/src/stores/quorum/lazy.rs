@@ -1,8 +1,9 @@
 //! A lazily opened store: a node of a quorum that was unreachable when the quorum was opened.
 //!
-//! One attempt runs at a time, in a task of its own, with growing pauses between attempts. A call
-//! waits for the current attempt, as long as its caller likes; between attempts it fails at once,
-//! with the error of the last one.
+//! Each handle has one attempt at a time, in a task on its caller's runtime: that of another handle
+//! may not be driven. Between attempts are growing pauses. A call waits for the first attempt to
+//! end, as long as its caller likes; between attempts it fails at once, with the error of the last
+//! one.
 
 use super::fault::late;
 use crate::clock;
@@ -15,6 +16,7 @@ use crate::store::{
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -26,8 +28,15 @@ pub(crate) type Opener = Arc<dyn Fn() -> Async<'static, Arc<dyn Store>> + Send +
 /// A store that is opened on first use.
 pub(crate) struct Lazy {
     shared: Arc<Shared>,
+    mine: Arc<Mine>,
+}
+
+/// The state of one handle.
+#[derive(Default)]
+struct Mine {
     /// The store, as this handle uses it.
-    mine: Arc<OnceLock<Arc<dyn Store>>>,
+    store: OnceLock<Arc<dyn Store>>,
+    opening: AtomicBool,
 }
 
 /// The state that a store and its background handles share.
@@ -45,7 +54,6 @@ struct Shared {
 struct State {
     opened: Option<Arc<dyn Store>>,
     loss_hint: Option<LossHint>,
-    opening: bool,
     failures: u32,
     /// When the next attempt is due, and why the last one failed.
     next: Time,
@@ -65,7 +73,7 @@ impl Lazy {
 
     /// The store, once it is open.
     async fn store(&self) -> Result<Arc<dyn Store>> {
-        if let Some(store) = self.mine.get() {
+        if let Some(store) = self.mine.store.get() {
             return Ok(Arc::clone(store));
         }
         let mut ended = self.shared.ended.subscribe();
@@ -75,25 +83,30 @@ impl Lazy {
         }
         let state = self.shared.state.lock();
         match &state.opened {
-            Some(opened) => Ok(Arc::clone(self.mine.get_or_init(|| opened.background_handle()))),
+            Some(opened) => {
+                Ok(Arc::clone(self.mine.store.get_or_init(|| opened.background_handle())))
+            }
             None => Err(state.why()),
         }
     }
 
     /// Makes sure that an attempt is in progress, unless the store is open or it is too soon.
     fn begin(&self) -> Result<bool> {
-        let mut state = self.shared.state.lock();
-        if state.opened.is_some() || state.opening {
-            return Ok(state.opening);
+        let state = self.shared.state.lock();
+        if state.opened.is_some() {
+            return Ok(false);
+        }
+        if self.mine.opening.load(Ordering::Relaxed) {
+            return Ok(true);
         }
         let Ok(runtime) = Handle::try_current() else { return Err(state.why()) };
         if clock::now() < state.next {
             return Err(state.why());
         }
-        state.opening = true;
+        self.mine.opening.store(true, Ordering::Relaxed);
         drop(state);
-        let attempt = Attempt { shared: Arc::clone(&self.shared), outcome: None };
-        runtime.spawn(attempt.run(Arc::clone(&self.mine)));
+        let (shared, mine) = (Arc::clone(&self.shared), Arc::clone(&self.mine));
+        runtime.spawn(Attempt { shared, mine, outcome: None }.run());
         Ok(true)
     }
 }
@@ -123,17 +136,13 @@ impl Shared {
 /// An attempt in progress. It also ends with the runtime that it runs on.
 struct Attempt {
     shared: Arc<Shared>,
+    mine: Arc<Mine>,
     outcome: Option<Result<Arc<dyn Store>>>,
 }
 
 impl Attempt {
-    async fn run(mut self, mine: Arc<OnceLock<Arc<dyn Store>>>) {
-        let outcome = self.shared.open().await;
-        if let Ok(store) = &outcome {
-            // This handle's runtime is the one that the store was opened on.
-            let _ = mine.set(Arc::clone(store));
-        }
-        self.outcome = Some(outcome);
+    async fn run(mut self) {
+        self.outcome = Some(self.shared.open().await);
     }
 }
 
@@ -142,12 +151,15 @@ impl Drop for Attempt {
         let backoff =
             Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
         let mut state = self.shared.state.lock();
-        state.opening = false;
+        self.mine.opening.store(false, Ordering::Relaxed);
         match self.outcome.take() {
+            Some(Ok(_)) if state.opened.is_some() => {} // another handle was first
             Some(Ok(store)) => {
                 if let Some(loss_hint) = state.loss_hint.take() {
                     store.on_loss_hint(loss_hint);
                 }
+                // This handle's runtime is the one that the store was opened on.
+                let _ = self.mine.store.set(Arc::clone(&store));
                 state.opened = Some(store);
             }
             Some(Err(error)) => {
@@ -199,7 +211,7 @@ impl AsyncStore for Lazy {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.mine.get().map_or(self.shared.capabilities, |store| store.capabilities())
+        self.mine.store.get().map_or(self.shared.capabilities, |store| store.capabilities())
     }
 
     fn background_handle(&self) -> Self {
@@ -222,5 +234,111 @@ impl AsyncStore for Lazy {
 impl fmt::Debug for Lazy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shared.address)
+    }
+}
+
+/// A store that never opens, and says so with this error.
+#[cfg(test)]
+pub(super) fn away(why: &'static str) -> Lazy {
+    let error = move || Error::new(ErrorKind::Unavailable, why);
+    let opener: Opener = Arc::new(move || Box::pin(std::future::ready(Err(error()))));
+    Lazy::new("away".to_owned(), crate::stores::queue::CAPABILITIES, opener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::queue::CAPABILITIES;
+    use futures_util::FutureExt;
+    use tokio::runtime::Builder;
+
+    /// A store that opens others, at each attempt the next of them.
+    fn opening(stores: impl IntoIterator<Item = Arc<Lazy>>) -> (Lazy, Name) {
+        let stores = Mutex::new(stores.into_iter().collect::<Vec<_>>().into_iter());
+        let opener: Opener = Arc::new(move || {
+            let next = stores.lock().next().expect("no more attempts than stores");
+            Box::pin(std::future::ready(Ok(next as Arc<dyn Store>)))
+        });
+        (Lazy::new("lazy".to_owned(), CAPABILITIES, opener), Name::new("x").expect("fine"))
+    }
+
+    /// The error that a store gives, which is that of the one that was opened.
+    async fn error(store: &Lazy, name: &Name) -> String {
+        AsyncStore::snapshot(store, name).await.expect_err("it is away").to_string()
+    }
+
+    /// The pauses grow, so many calls soon fail without an attempt.
+    #[tokio::test]
+    async fn between_attempts_calls_fail_with_the_error_of_the_last() {
+        let attempts = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&attempts);
+        let opener: Opener = Arc::new(move || {
+            *count.lock() += 1;
+            let error = Error::new(ErrorKind::Denied, format!("attempt {}", count.lock()));
+            Box::pin(std::future::ready(Err(error)))
+        });
+        let store = Lazy::new("lazy".to_owned(), CAPABILITIES, opener);
+        let name = Name::new("x").expect("fine");
+        let start = clock::now();
+        let mut calls = 0;
+        while *attempts.lock() < 3 {
+            let error = AsyncStore::snapshot(&store, &name).await.expect_err("not open");
+            let expected = format!("attempt {}", attempts.lock());
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::Denied, expected));
+            calls += 1;
+            tokio::task::yield_now().await;
+        }
+        assert!(calls > 3, "an attempt for each call");
+        // 50 and 100 ms, each shorter by half at most.
+        assert!(start.until(clock::now()) >= Duration::from_millis(75));
+    }
+
+    #[tokio::test]
+    async fn a_store_of_another_kind_is_refused() {
+        let mut other = away("other");
+        let shared = Arc::get_mut(&mut other.shared).expect("not shared yet");
+        shared.capabilities.fencing_tokens = false;
+        let (store, name) = opening([Arc::new(other)]);
+        let error = AsyncStore::snapshot(&store, &name).await.expect_err("it has no tokens");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(AsyncStore::capabilities(&store).fencing_tokens, "as assumed");
+    }
+
+    #[tokio::test]
+    async fn the_store_has_the_callback_that_was_set_before_or_after() {
+        for before in [true, false] {
+            let opened = Arc::new(away("opened"));
+            let (store, name) = opening([Arc::clone(&opened)]);
+            if before {
+                AsyncStore::on_loss_hint(&store, Arc::new(|_| ()));
+            }
+            assert_eq!(error(&store, &name).await, "opened");
+            assert_eq!(opened.shared.state.lock().loss_hint.is_some(), before);
+            if !before {
+                AsyncStore::on_loss_hint(&store, Arc::new(|_| ()));
+            }
+            assert!(opened.shared.state.lock().loss_hint.is_some());
+        }
+    }
+
+    #[test]
+    fn a_handle_does_not_depend_on_an_attempt_that_is_not_driven() {
+        let (store, name) = opening(["first", "second"].map(|why| Arc::new(away(why))));
+        let other = AsyncStore::background_handle(&store);
+        let [stalled, driven] = [(), ()]
+            .map(|()| Builder::new_current_thread().enable_all().build().expect("a runtime"));
+        let asked = stalled.block_on(async { error(&store, &name).now_or_never() });
+        assert_eq!(asked, None, "the attempt has begun");
+        let limit = Duration::from_secs(60);
+        let seen = driven.block_on(clock::timeout(limit, error(&other, &name)));
+        assert_eq!(seen.as_deref(), Some("first"), "in time");
+        // The attempt that goes on now comes too late, and changes nothing.
+        for _ in 0..2 {
+            let seen = stalled.block_on(async {
+                tokio::task::yield_now().await;
+                error(&store, &name).await
+            });
+            assert_eq!(seen, "first");
+        }
     }
 }

@@ -118,6 +118,11 @@ impl Leaving {
         }
     }
 
+    /// Whether a place of this ticket is still to be released.
+    pub(super) fn has(&self, id: TicketId) -> bool {
+        self.queue.lock().known.contains(&id)
+    }
+
     /// The place to release next. If there is none, the worker is done.
     fn next(&self) -> Option<Place> {
         let mut queue = self.queue.lock();
@@ -195,5 +200,47 @@ impl Drop for Worker {
         if !self.done {
             self.leaving.queue.lock().working = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::quorum::lazy::away;
+
+    fn leaving() -> (Arc<Leaving>, Name) {
+        let (store, health) = (Arc::new(away("a test")), Arc::default());
+        (Arc::new(Leaving::new(store, health)), Name::new("x").expect("fine"))
+    }
+
+    /// The worker has not begun: nothing here waits for it.
+    #[tokio::test]
+    async fn each_place_waits_once_and_of_too_many_the_oldest_is_forgotten() {
+        let (leaving, line) = leaving();
+        let most = WAITING as u128;
+        for id in [1..=most, most..=most + 2].into_iter().flatten() {
+            leaving.later(&line, TicketId(id));
+        }
+        let queue = leaving.queue.lock();
+        let waiting: Vec<u128> = queue.places.iter().map(|place| place.id.0).collect();
+        assert_eq!(waiting, (3..=most + 2).collect::<Vec<_>>());
+        assert_eq!(queue.known, waiting.into_iter().map(TicketId).collect());
+    }
+
+    #[tokio::test]
+    async fn a_place_that_has_waited_too_long_has_expired() {
+        let (leaving, line) = leaving();
+        for id in 1..=3 {
+            leaving.later(&line, TicketId(id));
+        }
+        for place in leaving.queue.lock().places.iter_mut().take(2) {
+            place.until = clock::now();
+        }
+        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(3)));
+        // Which is known until it has been released.
+        assert_eq!(leaving.queue.lock().known, HashSet::from([TicketId(3)]));
+        assert!(leaving.next().is_none());
+        let queue = leaving.queue.lock();
+        assert!(queue.known.is_empty() && !queue.working, "the worker is done");
     }
 }

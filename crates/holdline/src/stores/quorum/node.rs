@@ -139,6 +139,12 @@ impl Node {
         })
     }
 
+    /// Whether a place of this ticket is yet to be released there. What the same ticket got
+    /// meanwhile would go with it.
+    pub(super) fn is_leaving(&self, id: TicketId) -> bool {
+        self.leaving.has(id)
+    }
+
     /// Releases a place there as soon as the node answers.
     pub(super) fn leave_later(&self, line: &Name, id: TicketId) {
         self.leaving.later(line, id);
@@ -153,5 +159,72 @@ impl Drop for Probe {
         let mut state = self.0.state();
         state.probing = false;
         state.next = clock::now().after(self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::quorum::lazy::away;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn node(silent: bool) -> (Node, Name) {
+        (Node::new(Arc::new(away("a test")), silent), Name::new("x").expect("fine"))
+    }
+
+    #[tokio::test]
+    async fn an_answer_or_an_error_that_comes_soon_ends_the_silence() {
+        let error = |kind| Error::new(kind, "a test");
+        let (away, denied) = (error(ErrorKind::Unavailable), error(ErrorKind::Denied));
+        let now = clock::now();
+        let long_ago = Time(now.0 - HOUR.as_nanos() as u64);
+        for (sent, outcome, silent) in [
+            (long_ago, None, false),
+            (long_ago, Some(&denied), false),
+            (long_ago, Some(&away), true),
+            (now.after(HOUR), Some(&away), false),
+        ] {
+            for before in [false, true] {
+                let (node, _) = node(before);
+                node.health.ended(sent, outcome);
+                assert_eq!(node.is_silent(), silent, "{outcome:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_probed_only_if_it_is_silent_and_that_is_due() {
+        let (heard, line) = node(false);
+        heard.probe(&line);
+        assert!(!heard.health.state().probing);
+        let (silent, _) = node(true);
+        silent.probe(&line);
+        assert!(silent.health.state().probing, "the task has begun");
+        assert_eq!(silent.health.state().probes, 1);
+        silent.probe(&line);
+        assert_eq!(silent.health.state().probes, 1, "one at a time");
+        // It ends without an answer.
+        let pause = Duration::from_secs(10);
+        drop(Probe(Arc::clone(&silent.health), pause));
+        silent.probe(&line);
+        assert!(!silent.health.state().probing, "too soon");
+        assert!(silent.health.state().next > clock::now().after(pause / 2));
+        silent.health.state().next = clock::now();
+        silent.probe(&line);
+        assert_eq!(silent.health.state().probes, 2);
+        // It ends with one.
+        silent.health.heard();
+        let state = silent.health.state();
+        assert!(state.probing && state.probes == 0 && state.since.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_handle_of_a_silent_node_is_silent_too_until_it_hears_by_itself() {
+        let (node, _) = node(true);
+        let handle = node.background_handle();
+        assert!(handle.is_silent());
+        node.health.heard();
+        assert!(handle.is_silent() && !node.background_handle().is_silent());
     }
 }

@@ -91,8 +91,8 @@ pub(in crate::stores) struct Found {
 pub(in crate::stores) struct SingleKey {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
-    /// The connection over which tickets enter: its own, or for a background handle that of its
-    /// store.
+    /// The connection over which tickets enter, through any handle: its own, or for a background
+    /// handle that of its store.
     enter_connection: Arc<Connection>,
 }
 
@@ -142,6 +142,7 @@ impl SingleKey {
     /// earlier attempt may have run it.
     async fn run(
         &self,
+        connection: &Connection,
         script: &Script,
         key: &str,
         fill: &(dyn Fn(&mut Cmd) + Sync),
@@ -152,7 +153,7 @@ impl SingleKey {
         };
         let size = 2 * key.len() + 512;
         let explain = |fault| explain(fault, &self.shared.address, &format!("lock \"{key}\""));
-        let answer = with_retry(|| self.connection.run(script, size, &all)).await;
+        let answer = with_retry(|| connection.run(script, size, &all)).await;
         answer.map(|answer| (answer.value, answer.doubt.is_some())).map_err(explain)
     }
 
@@ -166,10 +167,11 @@ impl SingleKey {
             layout.to_enter(key, command);
         };
         let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
-        let (answer, repeated) = self.run(layout.scripts()[0], key, &fill).await?;
+        let connection = if keep == 0 { &self.enter_connection } else { &self.connection };
+        let (answer, repeated) = self.run(connection, layout.scripts()[0], key, &fill).await?;
         // A reply that makes no sense may be that to another request.
         let standing = standing(ticket, &owner, &answer);
-        let standing = standing.ok_or_else(|| self.invalid_reply(&answer))?;
+        let standing = standing.ok_or_else(|| self.invalid_reply(connection, &answer))?;
         if let Some(request) = request.filter(|_| !repeated) {
             request.answered();
         }
@@ -193,7 +195,7 @@ impl SingleKey {
         match self.enter_connection.run(script, 2 * key.len() + 512, &all).await {
             Ok(value) => Ok((value, false)),
             Err(fault) => {
-                let (value, repeated) = self.run(script, key, fill).await?;
+                let (value, repeated) = self.run(&self.connection, script, key, fill).await?;
                 Ok((value, repeated || fault.in_doubt()))
             }
         }
@@ -217,8 +219,9 @@ impl SingleKey {
             layout.to_look(key, command);
             command.arg(beside(key, SUFFIX_BESIDE));
         };
-        let (value, _) = self.run(layout.scripts()[2], key, &fill).await?;
-        let found = layout.read(&value).ok_or_else(|| self.invalid_reply(&value))?;
+        let (value, _) = self.run(&self.connection, layout.scripts()[2], key, &fill).await?;
+        let found = layout.read(&value);
+        let found = found.ok_or_else(|| self.invalid_reply(&self.connection, &value))?;
         Ok((found, evictions::last_of(&value)))
     }
 
@@ -234,8 +237,8 @@ impl SingleKey {
 
     /// The error for a reply of the wrong form. The connection is closed as well: later replies on
     /// it may belong to other calls.
-    fn invalid_reply(&self, answer: &Value) -> Error {
-        self.connection.close_current();
+    fn invalid_reply(&self, connection: &Connection, answer: &Value) -> Error {
+        connection.close_current();
         let address = &self.shared.address;
         let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
@@ -303,14 +306,14 @@ impl AsyncStore for SingleKey {
         let answer = if self.shared.in_flight.in_doubt(id) {
             self.follow(&key, &fill).await?
         } else {
-            self.run(layout.scripts()[1], &key, &fill).await?
+            self.run(&self.connection, layout.scripts()[1], &key, &fill).await?
         };
         self.shared.in_flight.forget(id);
         match answer {
             (Value::Int(0), false) => Ok(false),
             (Value::Int(0), true) => Err(outcome_unknown(address, line)),
             (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
-            (answer, _) => Err(self.invalid_reply(&answer)),
+            (answer, _) => Err(self.invalid_reply(&self.connection, &answer)),
         }
     }
 
@@ -376,12 +379,12 @@ impl AsyncStore for SingleKey {
             layout.to_leave(&key, command);
             command.arg(beside(&key, SUFFIX_BESIDE)).arg(id.to_string()).arg(note);
         };
-        match self.run(layout.scripts()[1], &key, &fill).await? {
+        match self.run(&self.connection, layout.scripts()[1], &key, &fill).await? {
             // The first attempt, whose reply was lost, may have removed it.
             (Value::Int(0), true) => Err(outcome_unknown(&self.shared.address, line)),
             (Value::Int(0), false) => Ok(None),
             (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done).then_some(NO_TOKEN)),
-            (answer, _) => Err(self.invalid_reply(&answer)),
+            (answer, _) => Err(self.invalid_reply(&self.connection, &answer)),
         }
     }
 

@@ -248,11 +248,7 @@ impl Batcher {
         match self.connection.run(&BATCH, size(&waiting), &fill).await {
             Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
                 for (one, answer) in waiting.into_iter().zip(answers) {
-                    let answer = answer.extract_error().map_err(Fault::from);
-                    if answer.as_ref().is_err_and(Fault::breaks) {
-                        self.connection.close_current();
-                    }
-                    let _ = one.reply.send(answer);
+                    let _ = one.reply.send(answer.extract_error().map_err(Fault::from));
                 }
             }
             // The batch was refused, so nothing was done. Operations sent alone may succeed.

@@ -58,6 +58,8 @@ enum State {
 
 /// The most tickets to be woken; others ask again after a bounded time.
 const UNHEARD: usize = 4096;
+/// How long a connection lasts that does not count as a failed attempt. Each wakes all waiters.
+const LASTING: Duration = Duration::from_secs(1);
 /// The interval of heartbeats while there are no notices.
 const PING: Duration = Duration::from_secs(5);
 
@@ -165,9 +167,13 @@ impl Listener {
         loop {
             let heard = match self.subscribe().await {
                 Ok(notices) => {
-                    failures = 0;
                     self.begin();
-                    self.hear(notices).await
+                    let since = clock::now();
+                    let fault = self.hear(notices).await;
+                    if since.until(clock::now()) >= LASTING {
+                        failures = 0;
+                    }
+                    fault
                 }
                 Err(fault) => fault,
             };

@@ -5,7 +5,7 @@ local function evicted(key, ticket, note)
   local kept = redis.pcall('GET', key)
   local each, at = {}, 1
   while type(kept) == 'string' and at < #kept do
-    local size = tonumber(string.sub(kept, at + 32, at + 36))
+    local size = tonumber(string.match(kept, '^%d%d%d%d%d', at + 32)) -- a negative one would never end
     if not size then break end
     table.insert(each, string.sub(kept, at, at + 36 + size))
     at = at + 37 + size
