@@ -1,8 +1,8 @@
 //! etcd: members, alarms, and what a URL names.
 
-use super::{at_worst, examine, found};
+use super::{at_worst, examine, found, worst};
 use holdline::doctor::Level;
-use holdline_testkit::etcd;
+use holdline_testkit::{etcd, until};
 use std::io::{Read, Write};
 
 /// Has etcd's gateway for HTTP do something, as a client of gRPC would.
@@ -29,7 +29,13 @@ async fn nothing_is_wrong_with_three_members_until_one_is_away() {
     let one = format!("etcd://127.0.0.1:{}", cluster.servers[0].port());
     found(&examine(&one).await, "members", Level::Advice, "the URL names 1");
     cluster.kill(0);
-    let report = examine(&cluster.url()).await;
+    let mut report = examine(&cluster.url()).await;
+    until("the others have a leader", async || {
+        report = examine(&cluster.url()).await;
+        worst(&report, "lock").level == Level::Ok
+            && worst(&report, "members").found.contains("2 answered")
+    })
+    .await;
     found(&report, "reachable", Level::Warning, "could not be reached");
     found(&report, "members", Level::Warning, "2 answered");
     found(&report, "lock", Level::Ok, "holdline-doctor");
