@@ -125,9 +125,10 @@ async fn waiters_that_poll_are_told_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_off_is_seen() {
     let Some(server) = redis::shifted("doctor-clock") else { return };
-    server.shift(90);
-    found(&examine(server.url()).await, "clock", Level::Advice, "+90.");
-    let mut ahead = 90;
+    server.shift(95);
+    // To some seconds: a busy machine may read the clocks apart.
+    found(&examine(server.url()).await, "clock", Level::Advice, "+9");
+    let mut ahead = 95;
     until("it is seen that the clock is set", async || {
         let url = server.url().to_owned();
         let looking = tokio::spawn(async move { examine(&url).await });
