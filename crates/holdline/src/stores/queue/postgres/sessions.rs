@@ -54,23 +54,26 @@ const CHANNEL: &str = "holdline_free";
 /// release sends no notice.
 const LISTENERS: &str = "4822917108";
 
-/// How long a release waits, in milliseconds, until its notice can be sent: the server sends those
-/// of one transaction at a time, and each until its commit is over.
-const NOTICE_WAIT: u32 = 250;
-/// The errors of a notice that cannot be sent. They come at the end of the release's transaction,
+/// The errors of a notice that cannot be sent in time: the server sends those of one transaction at
+/// a time, and each until its commit is over. They come at the end of the release's transaction,
 /// when the lock is free.
 const UNTOLD: [&str; 2] = ["54000", "55P03"];
 
 /// The settings of a connection for advisory locks. The server frees the locks of a client that was
-/// cut off silently, and no time limit but the lease ends the session.
+/// cut off silently, no time limit but the lease ends the session, and the only thing that waits, a
+/// notice, waits for 250 ms at most.
 const ADVISORY_SETTINGS: &str = "\
     SELECT set_config(name, CASE name WHEN 'tcp_keepalives_idle' THEN '5' \
         WHEN 'tcp_keepalives_interval' THEN '3' WHEN 'tcp_keepalives_count' THEN '3' \
         WHEN 'tcp_user_timeout' THEN '15000' WHEN 'synchronous_commit' THEN 'off' \
+        WHEN 'lock_timeout' THEN '250' \
         ELSE '0' END, false) FROM pg_settings WHERE name IN ('tcp_keepalives_idle', \
         'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout', \
         'synchronous_commit', 'statement_timeout', 'lock_timeout', 'transaction_timeout', \
         'idle_session_timeout')";
+/// The same for the notice of a row's release, behind its transaction.
+const NOTICE_SETTINGS: &str =
+    "set_config('lock_timeout', '250', true), set_config('synchronous_commit', 'off', true)";
 
 /// Moves the sequence forward by more than a server crash can take back, and to the server's clock
 /// if that is later.
@@ -383,9 +386,7 @@ impl Dialect for Sessions {
         let Some(mut claim) = claim else { return Ok(false) };
         // Checked after the lock is free: a listener not seen yet asks again.
         let notify = format!(
-            "set_config('lock_timeout', '{NOTICE_WAIT}', true), \
-             set_config('synchronous_commit', 'off', true), \
-             CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
+            "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
              THEN pg_notify('{CHANNEL}', 'a' || '{}'::uuid) END",
             topic(lock)
         );
@@ -393,7 +394,7 @@ impl Dialect for Sessions {
         let sql = match (self.keys().is_some(), self.listener.is_some()) {
             (true, true) => format!("SELECT {unlock}, {notify}{here}"),
             (true, false) => format!("SELECT {unlock}{here}"),
-            (false, true) => format!("COMMIT; SELECT {notify}"),
+            (false, true) => format!("COMMIT; SELECT {NOTICE_SETTINGS}, {notify}"),
             (false, false) => "COMMIT".to_owned(),
         };
         let call = claim.conn.session.ask(&sql);
