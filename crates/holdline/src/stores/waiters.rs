@@ -150,12 +150,13 @@ impl fmt::Debug for LossHandler {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use futures_util::FutureExt;
     use std::task::{Context, Wake};
 
-    struct Panics;
+    /// A waker of an executor that has a bug.
+    pub(in super::super) struct Panics;
 
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

@@ -302,6 +302,7 @@ impl<E: Entry> Place<E> {
 pub(super) mod tests {
     use super::*;
     use crate::clock;
+    use crate::stores::waiters::tests::Panics;
     use futures_util::FutureExt;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::task::Context;
@@ -490,14 +491,6 @@ pub(super) mod tests {
         for record in [lost, lapsed] {
             assert!(record.news.notified().now_or_never().is_some(), "{:?}", record.place().state);
             assert!(record.news.notified().now_or_never().is_none(), "it is told once");
-        }
-    }
-
-    struct Panics;
-
-    impl std::task::Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("as it should");
         }
     }
 

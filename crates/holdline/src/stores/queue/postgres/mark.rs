@@ -13,11 +13,11 @@ use super::session::Session;
 use crate::error::ErrorKind;
 use crate::names;
 use crate::stores::queue::sql::Fault;
-use std::fmt;
 
 /// A marked session.
 pub(super) struct Mark {
-    value: String,
+    /// The condition that this session carries out a statement.
+    pub(super) condition: String,
     /// The server's process.
     pub(super) process: i32,
 }
@@ -31,18 +31,10 @@ impl Mark {
              WHERE coalesce(current_setting('holdline.session', true), '') = ''"
         );
         let process = session.ask(&sql).await?.number().ok_or_else(shared)?;
-        Ok(Mark { value, process })
-    }
-}
-
-/// The condition that the marked session carries out the statement.
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mark { value, process } = self;
-        write!(
-            f,
+        let condition = format!(
             "current_setting('holdline.session', true) = '{value}' AND pg_backend_pid() = {process}"
-        )
+        );
+        Ok(Mark { condition, process })
     }
 }
 

@@ -85,7 +85,7 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
 impl Conn {
     /// The clause that keeps a statement about a lock from other sessions.
     pub(super) fn only_here(&self) -> String {
-        self.mark.as_ref().map_or_else(String::new, |mark| format!(" WHERE {mark}"))
+        self.mark.as_ref().map_or_else(String::new, |mark| format!(" WHERE {}", mark.condition))
     }
 
     /// Whether this session carried out a statement with that clause.

@@ -109,7 +109,7 @@ pub(super) async fn prepare(session: Session, address: &Address) -> Answer<Conn>
     }
     let mark = mark?;
     if let Some(mark) = &mark {
-        let settings = format!("{ADVISORY_SETTINGS} AND {mark}");
+        let settings = format!("{ADVISORY_SETTINGS} AND {}", mark.condition);
         if session.ask(&settings).await?.rows.is_empty() {
             return Err(mark::shared());
         }
