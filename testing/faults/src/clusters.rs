@@ -64,7 +64,7 @@ const ZOOKEEPER: Row = Row {
     share: 0,
     pace: [3, 1],
     longest_pause: 3.5,
-    differ: copies::went_back,
+    differ: copies::differ,
 };
 
 /// A lease near the longest that a session of 5 s can guarantee.

@@ -1,6 +1,7 @@
-//! Servers that only another release of Debian has. apt fetches the package and its dependencies
-//! from there, in folders of its own, and checks their signatures; they are unpacked into the
-//! target folder and run with their own loader and libraries. Nothing is installed.
+//! Servers that only another release of Debian has. apt fetches the package from there, with what it
+//! needs unless this release has that, in folders of its own, and checks the signatures; all is
+//! unpacked into the target folder. Programs are run with their own loader and libraries. Nothing
+//! is installed.
 
 use crate::program::in_path;
 use crate::{Outcome, target};
@@ -23,6 +24,8 @@ pub struct Apart {
     pub other: Option<&'static str>,
     /// Its first arguments; `{files}` is where the package was unpacked.
     pub args: &'static [&'static str],
+    /// Whether all that the package needs is fetched with it.
+    pub whole: bool,
 }
 
 impl Apart {
@@ -37,6 +40,11 @@ impl Apart {
         target().join("debs").join(format!("{}-{}", self.package, self.suite))
     }
 
+    /// The program's file, once the package has been unpacked.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        Some(self.folder().join("files").join(self.binary)).filter(|file| file.is_file())
+    }
+
     /// The loader and its first arguments, once the package has been unpacked.
     pub fn find(&self) -> Option<(PathBuf, Vec<String>)> {
         let files = self.folder().join("files");
@@ -45,10 +53,7 @@ impl Apart {
             .ok()?
             .flatten()
             .find(|entry| entry.file_name().to_string_lossy().starts_with("ld-linux"))?;
-        let binary = files.join(self.binary);
-        if !binary.is_file() {
-            return None;
-        }
+        let binary = self.file()?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let mut args = vec!["--library-path".to_owned(), text(&libraries), text(&binary)];
         args.extend(self.args.iter().map(|arg| arg.replace("{files}", &text(&files))));
@@ -67,6 +72,7 @@ impl Apart {
         let output = Command::new("sh")
             .args(["-c", APT_UNPACK, "apt-unpack.sh", self.suite, self.package])
             .arg(self.folder())
+            .arg(if self.whole { "whole" } else { "alone" })
             .stdin(Stdio::null())
             .output()
             .map_err(|e| format!("sh could not be started: {e}."))?;

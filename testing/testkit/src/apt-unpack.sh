@@ -1,7 +1,8 @@
-# Unpacks a package of another release of Debian, and all that it needs, below a folder, with apt
-# folders of its own: apt-unpack.sh RELEASE PACKAGE FOLDER. The system's own packages stay as they are.
+# Unpacks a package of another release of Debian below a folder, alone or with all that it needs,
+# with apt folders of its own: apt-unpack.sh RELEASE PACKAGE FOLDER alone|whole. The system's own
+# packages stay as they are.
 set -eu
-suite=$1 package=$2 folder=$3
+suite=$1 package=$2 folder=$3 how=$4
 rm -rf "$folder"
 mkdir -p "$folder/apt/etc/apt.conf.d" "$folder/apt/etc/preferences.d" \
     "$folder/apt/state/lists/partial" "$folder/apt/cache/archives/partial"
@@ -14,7 +15,10 @@ apt() {
         -o APT::Sandbox::User= -o Acquire::Languages=none "$@"
 }
 apt update
-apt --download-only --no-install-recommends install "$package"
+case $how in
+whole) apt --download-only --no-install-recommends install "$package" ;;
+alone) (cd "$folder/apt/cache/archives" && apt download "$package") ;;
+esac
 for archive in "$folder"/apt/cache/archives/*.deb; do
     dpkg-deb -x "$archive" "$folder/unpacked"
 done

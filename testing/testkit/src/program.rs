@@ -36,6 +36,8 @@ pub struct JarFolder {
     pub must_start_with: &'static str,
     /// The class path's entries in it; `*` is Java's own wildcard.
     pub class_path: &'static [&'static str],
+    /// A package of another release, whose jars come before these.
+    pub newer: Option<&'static Apart>,
 }
 
 /// A program that was found: its file, and the arguments that come before the node's own.
@@ -55,6 +57,11 @@ impl Program {
         elsewhere: &'static str,
     ) -> Program {
         Program { binary, package, elsewhere, folders: &[], jars: &[], wheel: None, apart: None }
+    }
+
+    /// The package of another release that it needs.
+    pub(crate) fn other_release(&self) -> Option<&'static Apart> {
+        self.apart.or_else(|| self.jars.iter().find_map(|jars| jars.newer))
     }
 
     /// Finds the program.
@@ -81,6 +88,13 @@ impl Program {
                 ))
             };
         }
+        let not_unpacked = |what: &str, apart: &Apart| {
+            format!(
+                "{what} is missing. Debian {} has it in the package {}, which is unpacked \
+                 privately where there is an apt-get; or {}.",
+                apart.suite, apart.package, self.elsewhere
+            )
+        };
         if let Some(apart) = self.apart {
             return match apart.find() {
                 Some((binary, first_args)) => Ok(Found { binary, first_args }),
@@ -91,11 +105,7 @@ impl Program {
                     let own = apart.args.iter().filter(|arg| !arg.contains("{files}"));
                     Ok(Found { binary, first_args: own.map(ToString::to_string).collect() })
                 }
-                None => Err(format!(
-                    "{} is missing. Debian {} has it in the package {}, which is unpacked \
-                     privately where there is an apt-get; or {}.",
-                    self.binary, apart.suite, self.package, self.elsewhere
-                )),
+                None => Err(not_unpacked(self.binary, apart)),
             };
         }
         let binary = in_folders(self.binary, self.folders).or_else(|| in_path(self.binary));
@@ -104,7 +114,10 @@ impl Program {
             return Ok(Found { binary, first_args: Vec::new() });
         }
         let class_path = self.jars.iter().find_map(class_path);
-        let class_path = class_path.ok_or_else(|| missing(self.package))?;
+        let class_path = class_path.ok_or_else(|| match self.other_release() {
+            Some(newer) if newer.file().is_none() => not_unpacked(newer.package, newer),
+            _ => missing(self.package),
+        })?;
         Ok(Found { binary, first_args: vec!["-cp".to_owned(), class_path] })
     }
 }
@@ -142,7 +155,9 @@ fn class_path(jars: &JarFolder) -> Option<String> {
         Some(variable) => PathBuf::from(std::env::var_os(variable)?).join(jars.folder),
         None => PathBuf::from(jars.folder),
     };
-    class_path_in(&folder, jars)
+    let rest = class_path_in(&folder, jars)?;
+    let Some(newer) = jars.newer else { return Some(rest) };
+    Some(format!("{}:{rest}", newer.file()?.with_file_name("*").display()))
 }
 
 fn class_path_in(folder: &Path, jars: &JarFolder) -> Option<String> {
@@ -201,6 +216,7 @@ mod tests {
             folder: "src",
             must_start_with: "node.",
             class_path: &["node.rs", "*"],
+            newer: None,
         };
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let wanted = format!("{0}/node.rs:{0}/*", here.display());

@@ -30,6 +30,7 @@ pub const MYSQLD: Program = Program {
             "--basedir={files}/usr",
             "--lc-messages-dir={files}/usr/share/mysql",
         ],
+        whole: true,
     }),
     ..Program::new("mysqld", "mysql-server-core", "https://dev.mysql.com/downloads/mysql")
 };

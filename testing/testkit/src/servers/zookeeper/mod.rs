@@ -12,38 +12,57 @@ pub use private::{start_apart, start_with_island};
 
 use super::hosts;
 use crate::probe::talk;
-use crate::{Deployment, JarFolder, Node, Probe, Program, Topology};
+use crate::{Apart, Deployment, JarFolder, Node, Probe, Program, Topology};
 
 /// The server, run without its script, so that the started process is the server itself.
-pub const ZOOKEEPER: Program = Program {
+pub const ZOOKEEPER: Program =
+    Program { jars: &[UNPACKED, installed(None)], ..Program::new("java", "zookeeper", ELSEWHERE) };
+
+/// The same of a newer version: ensembles of 3.8.0 lose data in elections, or servers get data of
+/// their own (ZOOKEEPER-3023, 4394, 4643, 4785).
+pub const NEWER: Program = Program {
     jars: &[
-        JarFolder {
-            below: Some("ZOOKEEPER_HOME"),
-            folder: "lib",
-            must_start_with: "zookeeper-",
-            class_path: &["*"],
-        },
-        // The manifest of Debian's jar names all others, except for logging and three for TLS.
-        JarFolder {
-            below: None,
-            folder: "/usr/share/java",
-            must_start_with: "zookeeper.jar",
-            class_path: &[
-                "zookeeper.jar",
-                "slf4j-simple.jar",
-                "netty-codec.jar",
-                "netty-resolver.jar",
-                "netty-transport-native-unix-common.jar",
-            ],
-        },
+        UNPACKED,
+        installed(Some(&Apart {
+            suite: "unstable",
+            package: "libzookeeper-java",
+            binary: "usr/share/java/zookeeper.jar",
+            other: None,
+            args: &[],
+            whole: false,
+        })),
     ],
-    ..Program::new(
-        "java",
-        "zookeeper",
-        "install Java 11 or later and unpack https://zookeeper.apache.org/releases.html, then set \
-         ZOOKEEPER_HOME to its folder (the one that holds lib)",
-    )
+    ..ZOOKEEPER
 };
+
+const ELSEWHERE: &str = "install Java 11 or later and unpack \
+                         https://zookeeper.apache.org/releases.html, then set ZOOKEEPER_HOME to \
+                         its folder (the one that holds lib)";
+
+const UNPACKED: JarFolder = JarFolder {
+    below: Some("ZOOKEEPER_HOME"),
+    folder: "lib",
+    must_start_with: "zookeeper-",
+    class_path: &["*"],
+    newer: None,
+};
+
+/// Debian's jars. The manifest of the first names all others, except for logging and three for TLS.
+const fn installed(newer: Option<&'static Apart>) -> JarFolder {
+    JarFolder {
+        below: None,
+        folder: "/usr/share/java",
+        must_start_with: "zookeeper.jar",
+        class_path: &[
+            "zookeeper.jar",
+            "slf4j-simple.jar",
+            "netty-codec.jar",
+            "netty-resolver.jar",
+            "netty-transport-native-unix-common.jar",
+        ],
+        newer,
+    }
+}
 
 /// `zookeeper-single`
 pub const SINGLE: Topology = Topology {
@@ -57,15 +76,17 @@ pub const SINGLE: Topology = Topology {
 /// `zookeeper-three`
 pub const THREE: Topology = Topology {
     name: "zookeeper-three",
-    about: "a ZooKeeper ensemble of three servers",
+    about: "a ZooKeeper ensemble of three servers of a newer version",
     env: "HOLDLINE_TEST_ZOOKEEPER_THREE",
     ports: 210..219,
-    build: |ports| deployment(ports, &Settings::default()),
+    build: |ports| deployment(ports, &Settings { program: &NEWER, ..Settings::default() }),
 };
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The version.
+    pub program: &'static Program,
     /// Arguments of Java, before the class. By default, Java would use a quarter of the memory.
     pub java: Vec<String>,
     /// Lines of configuration. Of two with the same name, the later one counts.
@@ -83,6 +104,7 @@ impl Default for Settings {
             "-Dzookeeper.fastleader.maxNotificationInterval=500",
         ];
         Settings {
+            program: &ZOOKEEPER,
             java: java.map(str::to_owned).to_vec(),
             // Without the first line, session timeouts are limited to 2 to 20 ticks.
             lines: "minSessionTimeout=1000\nmaxSessionTimeout=60000\n\
@@ -123,7 +145,7 @@ fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) ->
     });
     let others: String = others.collect();
     let lines = &settings.lines;
-    Node::new(format!("server-{}", at + 1), &ZOOKEEPER, client, Probe::ZooKeeper)
+    Node::new(format!("server-{}", at + 1), settings.program, client, Probe::ZooKeeper)
         .also_listens(ports[1..].iter().copied().filter(|_| !alone))
         .args(&settings.java)
         .args([
