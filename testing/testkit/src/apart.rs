@@ -22,7 +22,7 @@ pub struct Apart {
     pub binary: &'static str,
     /// A text in the version of a different program that may be installed under this name.
     pub other: Option<&'static str>,
-    /// Its first arguments; `{files}` is where the package was unpacked.
+    /// Its first arguments, or its jars in order; `{files}` is where the package was unpacked.
     pub args: &'static [&'static str],
     /// Whether all that the package needs is fetched with it.
     pub whole: bool,
@@ -42,13 +42,22 @@ impl Apart {
 
     /// The program's file, once the package has been unpacked.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        Some(self.folder().join("files").join(self.binary)).filter(|file| file.is_file())
+        Some(self.files().join(self.binary)).filter(|file| file.is_file())
+    }
+
+    fn files(&self) -> PathBuf {
+        self.folder().join("files")
+    }
+
+    /// Its first arguments.
+    pub(crate) fn args(&self) -> impl Iterator<Item = String> {
+        let files = self.files();
+        self.args.iter().map(move |arg| arg.replace("{files}", &files.to_string_lossy()))
     }
 
     /// The loader and its first arguments, once the package has been unpacked.
     pub fn find(&self) -> Option<(PathBuf, Vec<String>)> {
-        let files = self.folder().join("files");
-        let libraries = files.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let libraries = self.files().join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         let loader = std::fs::read_dir(&libraries)
             .ok()?
             .flatten()
@@ -56,7 +65,7 @@ impl Apart {
         let binary = self.file()?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let mut args = vec!["--library-path".to_owned(), text(&libraries), text(&binary)];
-        args.extend(self.args.iter().map(|arg| arg.replace("{files}", &text(&files))));
+        args.extend(self.args());
         Some((loader.path(), args))
     }
 

@@ -157,7 +157,8 @@ fn class_path(jars: &JarFolder) -> Option<String> {
     };
     let rest = class_path_in(&folder, jars)?;
     let Some(newer) = jars.newer else { return Some(rest) };
-    Some(format!("{}:{rest}", newer.file()?.with_file_name("*").display()))
+    newer.file()?;
+    Some(newer.args().chain([rest]).collect::<Vec<_>>().join(":"))
 }
 
 fn class_path_in(folder: &Path, jars: &JarFolder) -> Option<String> {

@@ -28,7 +28,11 @@ pub const NEWER: Program = Program {
             package: "libzookeeper-java",
             binary: "usr/share/java/zookeeper.jar",
             other: None,
-            args: &[],
+            // The second's manifest names an installed version of the first.
+            args: &[
+                "{files}/usr/share/java/zookeeper-jute.jar",
+                "{files}/usr/share/java/zookeeper.jar",
+            ],
             whole: false,
         })),
     ],
