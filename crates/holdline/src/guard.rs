@@ -302,8 +302,7 @@ impl Guard {
 
     /// Lowers the weight, here and in the store.
     pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
-        self.held.change(Some(weight), None);
-        self.renew(None).await?;
+        self.change(Some(weight), None).await?;
         if let Some(pass) = &mut self.pass {
             pass.downgrade(weight);
         }
@@ -315,14 +314,19 @@ impl Guard {
         OwnerInfo::read(&self.held.note())
     }
 
-    /// Replaces the note that others see about this holder. If this is dropped, the renewer sends
-    /// the note.
+    /// Replaces the note that others see about this holder.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
-        self.held.change(None, Some(note));
+        self.change(None, Some(note)).await
+    }
+
+    /// Changes the weight or the note, here and in the store. If this fails or is dropped, the
+    /// renewer sends the change.
+    async fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) -> Result<()> {
+        self.held.change(weight, note);
         let mut asking = Asking(Some(&self.held));
-        let outcome = self.renew(None).await;
+        self.renew(None).await?;
         asking.0 = None;
-        outcome
+        Ok(())
     }
 
     /// An error if the lock is lost.
@@ -349,7 +353,7 @@ impl Guard {
     }
 }
 
-/// A change of a lock while it is sent. If that is dropped, the renewer asks the store at once: a
+/// A change of a lock while it is sent. Unless that succeeds, the renewer asks the store at once: a
 /// fixed lease has no later renewal that would send the change.
 struct Asking<'a>(Option<&'a HeldLock>);
 

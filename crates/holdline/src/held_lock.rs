@@ -306,6 +306,7 @@ impl HeldLock {
         ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
             Standing::Admitted(_) => {
+                self.changing.lock().hold.confirmed(sent);
                 if let Some(lease) = lease {
                     self.renewed(lease, sent);
                 }

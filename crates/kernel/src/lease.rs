@@ -133,6 +133,13 @@ impl LeaseTimer {
         }
     }
 
+    /// Records that the lock was there for a request sent at `sent`. A fixed lease needs no other.
+    pub fn confirmed(&mut self, sent: Time) {
+        if !self.renewed && sent >= self.doubted {
+            self.renew = Time::NEVER;
+        }
+    }
+
     /// The step that is due at `now`. After [`Next::Renew`] the next renewal is due one interval
     /// later, whatever the reply.
     pub fn next(&mut self, now: Time) -> Next {
@@ -142,12 +149,12 @@ impl LeaseTimer {
         if now < self.renew {
             return Next::Sleep(self.due());
         }
-        self.renew = if self.renewed { now.after(self.interval) } else { Time::NEVER };
+        self.renew = now.after(self.interval);
         Next::Renew
     }
 
-    /// Makes a renewal due at once, on a hint that the lock may be gone. A fixed lease is renewed
-    /// once for this, and stays fixed.
+    /// Makes a renewal due at once, on a hint that the lock may be gone. A fixed lease stays fixed:
+    /// its renewals end when one is [confirmed](Self::confirmed).
     pub fn verify(&mut self, now: Time) {
         self.renew = self.renew.min(now);
         self.doubted = now;

@@ -152,14 +152,29 @@ fn a_fixed_lease_is_not_renewed() {
     assert_eq!(without_replies(&mut timer, Time(5)), (vec![], lease.good_until(Time(5))));
 }
 
-/// A hint causes one renewal. It must not turn a fixed lease into one that is renewed for ever.
+/// It must not turn a fixed lease into one that is renewed for ever.
 #[test]
-fn a_hint_about_a_fixed_lease_asks_once() {
+fn a_hint_about_a_fixed_lease_asks_until_there_is_an_answer() {
     let lease = seconds(10);
     let mut timer = LeaseTimer::new(lease, Time(0), false);
-    let hint = Time(1_000_000_000);
+    let (before, hint) = (Time(900_000_000), Time(1_000_000_000));
     timer.verify(hint);
-    assert_eq!(without_replies(&mut timer, hint), (vec![hint], lease.good_until(Time(0))));
+    timer.confirmed(before);
+    assert_eq!(timer.next(hint), Next::Renew);
+    let again = hint.after(lease.renew_interval());
+    assert_eq!(timer.next(hint), Next::Sleep(again));
+    assert_eq!(timer.next(again), Next::Renew);
+    timer.confirmed(again);
+    assert_eq!(timer.next(again), Next::Sleep(lease.good_until(Time(0))));
+}
+
+/// One that is renewed goes on.
+#[test]
+fn a_confirmation_ends_no_renewals_of_a_renewed_lease() {
+    let lease = seconds(10);
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
+    timer.confirmed(Time(1));
+    assert_eq!(timer.next(Time(1)), Next::Sleep(Time(0).after(lease.renew_interval())));
 }
 
 #[test]

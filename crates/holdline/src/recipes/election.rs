@@ -165,8 +165,8 @@ impl Leader {
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if another candidate may lead by now;
     /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
-    /// could not be asked within 5 s. Then the next renewal publishes the value; with a fixed lease
-    /// there is none.
+    /// could not be asked within 5 s. Then the next renewal publishes the value; a fixed lease is
+    /// renewed for this, without being extended.
     ///
     /// # Cancel safety
     ///

@@ -173,21 +173,28 @@ async fn a_leader_keeps_its_note() {
     drop(leader);
 }
 
-/// The guard comes back, still held; the store may have downgraded it or not.
+/// The guard comes back, still held. The renewer downgrades it when the store answers again, also
+/// under a fixed lease.
 #[tokio::test(flavor = "current_thread")]
 async fn a_downgrade_without_an_answer_returns_the_guard() {
-    for (fault, readers) in [(Fault::FailBefore, false), (Fault::FailAfter, true)] {
-        let chaos = Chaos::new(memory().await.store().clone());
-        let (client, other) = (chaos.client(), chaos.client());
-        let writer = RwLock::new(&client, "x").write().await.expect("memory works");
-        chaos.calls(Op::Enter, 0, 1, fault);
-        let (writer, error) = writer.downgrade().await.expect_err("the answer was lost");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(writer.is_valid());
-        let reader = RwLock::new(&other, "x").try_read().await.expect("memory works");
-        assert_eq!(reader.is_some(), readers);
-        // The tasks of this process are not let in before it is known.
-        let beside = RwLock::new(&client, "x").try_read().await.expect("memory works");
-        assert!(beside.is_none());
+    let fixed = |lock: RwLock| lock.fixed_lease(TIME * 20);
+    let renewed = |lock: RwLock| lock.lease(TIME * 20);
+    for lease in [fixed, renewed] {
+        for (fault, missing) in [(Fault::FailBefore, 2), (Fault::FailAfter, 1)] {
+            let chaos = Chaos::new(memory().await.store().clone());
+            let (client, other) = (chaos.client(), RwLock::new(&chaos.client(), "x"));
+            let writer = lease(RwLock::new(&client, "x")).write().await.expect("memory works");
+            chaos.calls(Op::Enter, 0, missing, fault);
+            let (writer, error) = writer.downgrade().await.expect_err("the answer was lost");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            until("others can read", async || {
+                other.try_read().await.is_ok_and(|reader| reader.is_some())
+            })
+            .await;
+            assert!(writer.is_valid());
+            // The tasks of this process are not let in: their writer was told of a failure.
+            let beside = RwLock::new(&client, "x").try_read().await.expect("memory works");
+            assert!(beside.is_none());
+        }
     }
 }
