@@ -1,5 +1,5 @@
-//! Servers that only another release of Debian has. apt fetches the package from there, with what it
-//! needs unless this release has that, in folders of its own, and checks the signatures; all is
+//! Servers that only another release of Debian has. apt fetches the package from there, with what
+//! it needs unless this release has that, in folders of its own, and checks the signatures; all is
 //! unpacked into the target folder. Programs are run with their own loader and libraries. Nothing
 //! is installed.
 

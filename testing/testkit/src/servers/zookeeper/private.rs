@@ -45,8 +45,8 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
     Private::launch("zookeeper", describe).map(Servers::from)
 }
 
-/// Members of a newer version that can be cut off from each other, and notice it after two ticks. A member that
-/// considers itself the leader, but has no followers, asks again after six.
+/// Members of a newer version that can be cut off from each other, and notice it after two ticks. A
+/// member that considers itself the leader, but has no followers, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
