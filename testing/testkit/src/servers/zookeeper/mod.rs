@@ -18,8 +18,8 @@ use crate::{Apart, Deployment, JarFolder, Node, Probe, Program, Topology};
 pub const ZOOKEEPER: Program =
     Program { jars: &[UNPACKED, installed(None)], ..Program::new("java", "zookeeper", ELSEWHERE) };
 
-/// The same of a newer version: ensembles of 3.8.0 lose data in elections, or servers get data of
-/// their own (ZOOKEEPER-3023, 4394, 4643, 4785).
+/// The same of a newer version, for ensembles: those of 3.8.0 lose data in elections, or servers get
+/// data of their own (ZOOKEEPER-4394, 4785).
 pub const NEWER: Program = Program {
     jars: &[
         UNPACKED,
@@ -83,14 +83,12 @@ pub const THREE: Topology = Topology {
     about: "a ZooKeeper ensemble of three servers of a newer version",
     env: "HOLDLINE_TEST_ZOOKEEPER_THREE",
     ports: 210..219,
-    build: |ports| deployment(ports, &Settings { program: &NEWER, ..Settings::default() }),
+    build: |ports| deployment(ports, &Settings::default()),
 };
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The version.
-    pub program: &'static Program,
     /// Arguments of Java, before the class. By default, Java would use a quarter of the memory.
     pub java: Vec<String>,
     /// Lines of configuration. Of two with the same name, the later one counts.
@@ -108,7 +106,6 @@ impl Default for Settings {
             "-Dzookeeper.fastleader.maxNotificationInterval=500",
         ];
         Settings {
-            program: &ZOOKEEPER,
             java: java.map(str::to_owned).to_vec(),
             // Without the first line, session timeouts are limited to 2 to 20 ticks.
             lines: "minSessionTimeout=1000\nmaxSessionTimeout=60000\n\
@@ -149,7 +146,8 @@ fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) ->
     });
     let others: String = others.collect();
     let lines = &settings.lines;
-    Node::new(format!("server-{}", at + 1), settings.program, client, Probe::ZooKeeper)
+    let program = if alone { &ZOOKEEPER } else { &NEWER };
+    Node::new(format!("server-{}", at + 1), program, client, Probe::ZooKeeper)
         .also_listens(ports[1..].iter().copied().filter(|_| !alone))
         .args(&settings.java)
         .args([

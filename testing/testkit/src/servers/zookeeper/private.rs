@@ -1,7 +1,5 @@
 //! Private ZooKeeper servers, to which a test may do anything.
 
-#[cfg(feature = "links")]
-use super::NEWER;
 use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
 use crate::link::Link;
@@ -45,8 +43,8 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
     Private::launch("zookeeper", describe).map(Servers::from)
 }
 
-/// Members of a newer version that can be cut off from each other, and notice it after two ticks. A
-/// member that considers itself the leader, but has no followers, asks again after six.
+/// Members that can be cut off from each other, and notice it after two ticks. A member that
+/// considers itself the leader, but has no followers, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
@@ -54,7 +52,7 @@ pub fn start_apart(count: usize) -> Option<Servers> {
         let ports = free_ports(count);
         let (links, seen) = super::network::between(&ports);
         network = Some(links);
-        let settings = |_| Settings { program: &NEWER, ..settings("", "syncLimit=2\ninitLimit=6") };
+        let settings = |_| settings("", "syncLimit=2\ninitLimit=6");
         members(&ports, &|at| seen[at].clone(), &settings)
     });
     Some(ensemble?.with_network(network?).into())

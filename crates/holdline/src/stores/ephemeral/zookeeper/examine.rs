@@ -98,8 +98,8 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
         findings.hidden("mode", "it does not answer the word `srvr`", advice);
         return None;
     }
-    version(&seen.srvr, findings);
     let mode = field(&seen.srvr, "Mode").map(str::to_owned);
+    version(&seen.srvr, mode.as_deref(), findings);
     match mode.as_deref() {
         None => findings.warning(
             "mode",
@@ -123,6 +123,11 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
         let found = format!("writing to its log was slow {count} times since it started");
         findings.warning("disk", found, "give dataLogDir a disk of its own");
     }
+    let differs = field(&seen.mntr, "zk_digest_mismatches_count").and_then(|it| it.parse().ok());
+    if let Some(count @ 1_u64..) = differs {
+        let found = format!("its data differed from its leader's {count} times since it started");
+        findings.problem("data", found, "stop it, empty its dataDir, and let it fetch the data");
+    }
     let waiting = field(&seen.srvr, "Outstanding").and_then(|it| it.parse().ok());
     if let Some(waiting @ 1000_u64..) = waiting {
         let found = format!("{waiting} requests wait in it");
@@ -131,13 +136,21 @@ fn examine_server(seen: &Seen, findings: &mut Findings) -> Option<String> {
     mode
 }
 
-fn version(srvr: &str, findings: &mut Findings) {
+/// The first version whose members keep in an election what they have confirmed, as far as is
+/// known (ZOOKEEPER-4394, 4785, 4925).
+const KEEPS: [u32; 3] = [3, 9, 4];
+
+fn version(srvr: &str, mode: Option<&str>, findings: &mut Findings) {
     let Some(text) = field(srvr, "Zookeeper version") else { return };
     let number = text.split(['-', ',']).next().unwrap_or_default();
-    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
+    let version = [(); 3].map(|()| parts.next().unwrap_or(0));
     let found = format!("ZooKeeper {number}");
-    if (parts.next(), parts.next()) < (Some(3), Some(5)) {
+    if version < [3, 5, 0] {
         findings.problem("version", found, "3.5 or later is needed");
+    } else if version < KEEPS && matches!(mode, Some("leader" | "follower")) {
+        let found = format!("{found}: in an election it may lose what it has confirmed");
+        findings.warning("version", found, "an ensemble should have 3.9.4 or later");
     } else {
         findings.ok("version", found);
     }
@@ -185,5 +198,39 @@ async fn session(address: &Address, findings: &mut Findings) {
     if !user {
         let advice = "give it a user, if others reach it: without one anybody may remove locks";
         findings.advice("rights", "the URL has no user, so nodes are open to all", advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found about a server of a version, with this in its `mntr`, in this mode.
+    fn found(version: &str, mode: &str, mntr: &str) -> String {
+        let srvr = format!("Zookeeper version: {version}-1, built on 2024-12-29\nMode: {mode}\n");
+        let mut findings = Findings::default();
+        let seen = Seen { srvr, conf: String::new(), mntr: mntr.to_owned() };
+        assert_eq!(examine_server(&seen, &mut findings).as_deref(), Some(mode));
+        format!("{findings:?}")
+    }
+
+    #[test]
+    fn members_of_versions_that_lose_data_are_found() {
+        let loses = |version, mode| found(version, mode, "").contains("may lose");
+        for version in ["3.5.0", "3.8.0", "3.9.3"] {
+            assert!(loses(version, "leader") && loses(version, "follower"), "{version}");
+            assert!(!loses(version, "standalone"), "{version}");
+        }
+        for version in ["3.9.4", "3.9.10", "3.10.0", "4.0.0"] {
+            assert!(!loses(version, "leader"), "{version}");
+        }
+        assert!(found("3.4.14", "leader", "").contains("3.5 or later"));
+    }
+
+    #[test]
+    fn a_server_with_data_of_its_own_is_found() {
+        let differs = |count| found("3.9.4", "follower", count).contains("differed");
+        assert!(differs("zk_digest_mismatches_count\t2\n"));
+        assert!(!differs("zk_digest_mismatches_count\t0\n") && !differs(""));
     }
 }
