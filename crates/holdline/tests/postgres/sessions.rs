@@ -34,6 +34,7 @@ async fn a_key_is_locked_for_other_programs_too() {
     let sql = server.sql().await;
     for (keys, name, key) in [
         ("number", "-7", "-7"),
+        ("number", "-9223372036854775808", "'-9223372036854775808'::bigint"),
         ("pair", "3,-4", "3, -4"),
         ("with_advisory_lock", "my_lock", "1202238042, 0"),
         ("symfony", "my_lock", "1202238042"),

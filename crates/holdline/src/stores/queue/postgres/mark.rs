@@ -8,16 +8,24 @@
 //! marked, or comes to it later with a mark of its own that is not there. No number of statements
 //! that compare process ids could prove that, because it is the proxy that chooses the session.
 //! The process is part of the mark for proxies that carry settings along.
+//!
+//! The statements are prepared in the session, under names with the mark in them: another session
+//! does not know the names, and the server has less to do than for the same statements as text.
 
 use super::session::Session;
 use crate::error::ErrorKind;
 use crate::names;
+use crate::stores::queue::calls::Row;
 use crate::stores::queue::sql::Fault;
+
+/// The error of the guard of [`Mark::prepare`].
+const NOT_HERE: [&str; 1] = ["22P02"];
+/// The error when there is no prepared statement of a name.
+const NOT_PREPARED: [&str; 1] = ["26000"];
 
 /// A marked session.
 pub(super) struct Mark {
-    /// The condition that this session carries out a statement.
-    pub(super) condition: String,
+    value: String,
     /// The server's process.
     pub(super) process: i32,
 }
@@ -31,10 +39,51 @@ impl Mark {
              WHERE coalesce(current_setting('holdline.session', true), '') = ''"
         );
         let process = session.ask(&sql).await?.number().ok_or_else(shared)?;
-        let condition = format!(
+        Ok(Mark { value, process })
+    }
+
+    /// The condition that this session carries out a statement.
+    fn condition(&self) -> String {
+        let Mark { value, process } = self;
+        format!(
             "current_setting('holdline.session', true) = '{value}' AND pg_backend_pid() = {process}"
-        );
-        Ok(Mark { condition, process })
+        )
+    }
+
+    /// Carries out these statements, and prepares the queries of these names for
+    /// [`select`](Self::select); all in this session, or nothing.
+    pub(super) async fn prepare(
+        &self,
+        session: &Session,
+        first: &str,
+        queries: &[(String, String)],
+    ) -> Result<(), Fault> {
+        let (here, value) = (self.condition(), &self.value);
+        // The server carries out no statement after one that fails.
+        let guard = format!("SELECT (CASE WHEN {here} THEN '1' ELSE 'another' END)::int");
+        let mut statements = vec![guard, first.to_owned()];
+        statements.extend(queries.iter().map(|(name, query)| {
+            format!("PREPARE holdline_{value}_{name} AS {query} WHERE {here}")
+        }));
+        match session.answers(&statements.join("; ")).await {
+            Err(fault) if fault.is(&NOT_HERE) => Err(shared()),
+            answers => answers.map(drop),
+        }
+    }
+
+    /// Carries out a prepared query with these constants. `None` if another session got it, which
+    /// did nothing.
+    pub(super) async fn select(
+        &self,
+        session: &Session,
+        name: &str,
+        constants: &str,
+    ) -> Result<Option<Row>, Fault> {
+        let query = format!("EXECUTE holdline_{}_{name}({constants})", self.value);
+        match session.ask(&query).await {
+            Err(fault) if fault.is(&NOT_PREPARED) => Ok(None),
+            answer => Ok(answer?.rows.into_iter().next()),
+        }
     }
 }
 

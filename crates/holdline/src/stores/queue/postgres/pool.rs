@@ -6,7 +6,6 @@ use super::mark::Mark;
 use super::session::{self, Session};
 use super::sessions::prepare;
 use crate::clock;
-use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
@@ -80,18 +79,6 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
     let conn = answered(limit, prepare(session, &address)).await?;
     conns.lock().push(Arc::new(conn));
     Ok(())
-}
-
-impl Conn {
-    /// The clause that keeps a statement about a lock from other sessions.
-    pub(super) fn only_here(&self) -> String {
-        self.mark.as_ref().map_or_else(String::new, |mark| format!(" WHERE {}", mark.condition))
-    }
-
-    /// Whether this session carried out a statement with that clause.
-    pub(super) fn did(&self, answer: &Answer) -> bool {
-        self.mark.is_none() || !answer.rows.is_empty()
-    }
 }
 
 impl Drop for Pool {

@@ -91,7 +91,7 @@ const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
 /// Prepares a new connection. Settings are not changed in a session that a proxy took from another
 /// client.
-pub(super) async fn prepare(session: Session, address: &Address) -> Answer<Conn> {
+pub(super) async fn prepare(session: Session, address: &Arc<Address>) -> Answer<Conn> {
     let advisory = matches!(address.scheme, Scheme::Advisory(_));
     let start = async {
         if advisory {
@@ -109,10 +109,8 @@ pub(super) async fn prepare(session: Session, address: &Address) -> Answer<Conn>
     }
     let mark = mark?;
     if let Some(mark) = &mark {
-        let settings = format!("{ADVISORY_SETTINGS} AND {}", mark.condition);
-        if session.ask(&settings).await?.rows.is_empty() {
-            return Err(mark::shared());
-        }
+        let queries = advisory_queries(address.listen_at().is_some());
+        mark.prepare(&session, ADVISORY_SETTINGS, &queries).await?;
     }
     Ok(Conn { session, version, mark, longest: AtomicU64::new(0) })
 }
@@ -147,10 +145,45 @@ fn session_name(lock: &Lock, id: Option<TicketId>) -> String {
     format!("holdline {id} {:016x}", topic(lock).0 as u64)
 }
 
-/// A call of a server function for advisory locks, exclusive or shared, with the key.
-fn advisory(function: &str, lock: &Lock) -> String {
+/// The queries about advisory locks, and their names. Keys are one number or two.
+fn advisory_queries(told: bool) -> Vec<(String, String)> {
+    let renew = "SELECT set_config('idle_session_timeout', $1, false)";
+    let mut queries = vec![("renew".to_owned(), renew.to_owned())];
+    for (key, next) in [("$1", "$2"), ("$1, $2", "$3")] {
+        for shared in [false, true] {
+            let kind = if shared { "_shared" } else { "" };
+            let told = if told { format!(", {}", notice(next)) } else { String::new() };
+            let take = format!(
+                "SELECT pg_try_advisory_lock{kind}({key}), \
+                 set_config('idle_session_timeout', {next}, false)"
+            );
+            let free = format!("SELECT pg_advisory_unlock{kind}({key}){told}");
+            queries.push((query_about("take", key, shared), take));
+            queries.push((query_about("free", key, shared), free));
+        }
+    }
+    queries
+}
+
+/// The name of the query about a lock with such a key.
+fn query_about(what: &str, key: &str, shared: bool) -> String {
+    let kind = if shared { "shared" } else { "exclusive" };
+    format!("{what}_{kind}_{}", key.split(',').count())
+}
+
+/// The name of the query about this lock, and the key.
+fn about<'a>(what: &str, lock: &'a Lock) -> (String, &'a str) {
     let (_, key) = lock.identity.split_once(' ').unwrap_or_default();
-    format!("pg_{function}{}({key})", if lock.shared { "_shared" } else { "" })
+    (query_about(what, key, lock.shared), key)
+}
+
+/// A notice that the lock of this topic is free, if anybody listens. It is checked after the lock is
+/// free: a listener not seen yet asks again.
+fn notice(topic: &str) -> String {
+    format!(
+        "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
+         THEN pg_notify('{CHANNEL}', 'a' || {topic}::uuid) END"
+    )
 }
 
 /// The condition that a row `l` of `pg_locks` is a holder of this advisory lock.
@@ -191,16 +224,13 @@ impl Sessions {
         lock: &Lock,
         lease: Duration,
     ) -> Answer<Option<Seq>> {
+        let Some(mark) = &claim.conn.mark else { return Err(mark::shared()) };
         let idle = idle_time(claim, lease);
-        let sql = format!(
-            "SELECT {}, set_config('idle_session_timeout', '{idle}', false){}",
-            advisory("try_advisory_lock", lock),
-            claim.conn.only_here()
-        );
-        let answer = claim.conn.session.ask(&sql).await;
+        let (query, key) = about("take", lock);
+        let answer = mark.select(&claim.conn.session, &query, &format!("{key}, '{idle}'")).await;
         // The server's lock table is full; after any other error the lock may be held.
         claim.may_hold = !answer.as_ref().is_err_and(|fault| fault.is(&FULL));
-        let taken = answer?.first().truth(0).ok_or_else(mark::shared)?;
+        let taken = answer?.and_then(|row| row.truth(0)).ok_or_else(mark::shared)?;
         claim.may_hold = taken;
         Ok(taken.then_some(Seq(0)))
     }
@@ -365,43 +395,42 @@ impl Dialect for Sessions {
         Held { hold: claim, .. }: &mut Held<Claim>,
         asked: &Asked,
     ) -> Answer<bool> {
-        let lease = asked.ticket.lease;
-        let (setting, local, idle) = if self.keys().is_some() {
-            ("idle_session_timeout", false, idle_time(claim, lease))
+        let (lease, session) = (asked.ticket.lease, &claim.conn.session);
+        let limit = clock::now().after(CALL_LIMIT);
+        let kept = if let Some(mark) = &claim.conn.mark {
+            let idle = format!("'{}'", idle_time(claim, lease));
+            answered(limit, mark.select(session, "renew", &idle)).await.map(|row| row.is_some())
         } else {
-            ("idle_in_transaction_session_timeout", true, millis(lease))
+            let sql = format!(
+                "SELECT set_config('idle_in_transaction_session_timeout', '{}', true)",
+                millis(lease)
+            );
+            match answered(limit, session.ask(&sql)).await {
+                // An error ends the transaction, and with it the row's lock.
+                Err(Fault::Refused(_)) => return Ok(false),
+                kept => kept.map(|_| true),
+            }
         };
-        let here = claim.conn.only_here();
-        let sql = format!("SELECT set_config('{setting}', '{idle}', {local}){here}");
-        let call = claim.conn.session.ask(&sql);
-        let kept = answered(clock::now().after(CALL_LIMIT), call).await;
-        // An error ends the transaction, and with it a row lock.
-        if self.keys().is_none() && matches!(kept, Err(Fault::Refused(_))) {
-            return Ok(false);
-        }
-        unless_over(kept.map(|answer| claim.conn.did(&answer)), claim)
+        unless_over(kept, claim)
     }
 
     async fn release(&self, lock: &Lock, _: TicketId, claim: Option<Claim>) -> Answer<bool> {
         let Some(mut claim) = claim else { return Ok(false) };
-        // Checked after the lock is free: a listener not seen yet asks again.
-        let notify = format!(
-            "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
-             THEN pg_notify('{CHANNEL}', 'a' || '{}'::uuid) END",
-            topic(lock)
-        );
-        let (unlock, here) = (advisory("advisory_unlock", lock), claim.conn.only_here());
-        let sql = match (self.keys().is_some(), self.listener.is_some()) {
-            (true, true) => format!("SELECT {unlock}, {notify}{here}"),
-            (true, false) => format!("SELECT {unlock}{here}"),
-            (false, true) => format!("COMMIT; SELECT {NOTICE_SETTINGS}, {notify}"),
-            (false, false) => "COMMIT".to_owned(),
+        let session = &claim.conn.session;
+        let topic = self.listener.as_ref().map(|_| format!("'{}'", topic(lock)));
+        let limit = clock::now().after(CALL_LIMIT);
+        let freed = if let Some(mark) = &claim.conn.mark {
+            let (query, key) = about("free", lock);
+            let constants = topic.map_or(key.to_owned(), |topic| format!("{key}, {topic}"));
+            let call = mark.select(session, &query, &constants);
+            answered(limit, call).await.map(|row| row.is_some())
+        } else {
+            let told = topic.map(|topic| format!("; SELECT {NOTICE_SETTINGS}, {}", notice(&topic)));
+            let call = format!("COMMIT{}", told.unwrap_or_default());
+            answered(limit, session.ask(&call)).await.map(|_| true)
         };
-        let call = claim.conn.session.ask(&sql);
-        let freed = match answered(clock::now().after(CALL_LIMIT), call).await {
-            Err(fault) if fault.is(&UNTOLD) => Ok(true),
-            reply => reply.map(|answer| claim.conn.did(&answer)),
-        };
+        let freed =
+            if freed.as_ref().is_err_and(|fault| fault.is(&UNTOLD)) { Ok(true) } else { freed };
         claim.may_hold = !matches!(freed, Ok(true));
         unless_over(freed, &claim)
     }
