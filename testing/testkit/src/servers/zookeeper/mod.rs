@@ -18,8 +18,8 @@ use crate::{Apart, Deployment, JarFolder, Node, Probe, Program, Topology};
 pub const ZOOKEEPER: Program =
     Program { jars: &[UNPACKED, installed(None)], ..Program::new("java", "zookeeper", ELSEWHERE) };
 
-/// The same of a newer version, for ensembles: those of 3.8.0 lose data in elections, or servers get
-/// data of their own (ZOOKEEPER-4394, 4785).
+/// The same of a newer version, for ensembles: those of 3.8.0 lose data in elections, or servers
+/// get data of their own (ZOOKEEPER-4394, 4785).
 pub const NEWER: Program = Program {
     jars: &[
         UNPACKED,

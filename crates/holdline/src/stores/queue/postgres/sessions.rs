@@ -177,8 +177,8 @@ fn about<'a>(what: &str, lock: &'a Lock) -> (String, &'a str) {
     (query_about(what, key, lock.shared), key)
 }
 
-/// A notice that the lock of this topic is free, if anybody listens. It is checked after the lock is
-/// free: a listener not seen yet asks again.
+/// A notice that the lock of this topic is free, if anybody listens. That is checked after the lock
+/// is free: a listener not seen yet asks again.
 fn notice(topic: &str) -> String {
     format!(
         "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
