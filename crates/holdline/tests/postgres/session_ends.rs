@@ -88,12 +88,17 @@ async fn a_removed_holders_token_is_below_the_nexts() {
 async fn a_removal_whose_reply_is_lost_is_in_doubt() {
     const REMOVES: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' \
         AND query LIKE '%pg_terminate_backend%' AND pid <> pg_backend_pid()";
+    const HOLDERS: &str =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdline %'";
     let Some(server) = private("row_evict_lost", &["fsync=off"]) else { return };
     let (holder, mine) = (store(&server, "row").await, ticket(1, 1));
     holder.hold(&mine).await;
     let (sql, blocker) = (server.sql().await, server.sql().await);
-    shadow(&server, "nextval", "regclass", "bigint", "PERFORM pg_advisory_lock_shared(7)").await;
-    blocker.batch_execute("SELECT pg_advisory_lock(7)").await.expect("works");
+    // The first attempt waits for lock 1, the second one for lock 2.
+    let waits = "PERFORM pg_advisory_lock_shared((SELECT count(*) FROM shadow.now))";
+    shadow(&server, "nextval", "regclass", "bigint", waits).await;
+    let locks = "SELECT pg_advisory_lock(1), pg_advisory_lock(2)";
+    blocker.batch_execute(locks).await.expect("works");
     let link = Link::to(server.address()).expect("a port is free");
     let url = url_at(&link.address().to_string()) + "&scheme=row&listen=off&timeout=20s";
     let remover = Raw::open(&url).await;
@@ -103,7 +108,10 @@ async fn a_removal_whose_reply_is_lost_is_in_doubt() {
         tokio::spawn(async move { remover.store.evict(&remover.line, mine.id, "why").await });
     until("it removes", async || one::<i64>(&sql, REMOVES, &[]).await == 1).await;
     link.lose_next_reply();
-    blocker.batch_execute("SELECT pg_advisory_unlock(7)").await.expect("works");
+    sql.batch_execute(NOW).await.expect("works");
+    blocker.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("works");
+    until("the session is gone", async || one::<i64>(&sql, HOLDERS, &[]).await == 0).await;
+    blocker.batch_execute("SELECT pg_advisory_unlock(2)").await.expect("works");
     let removed = soon("the answer", removing).await.expect("no panic");
     assert!(removed.as_ref().is_err_and(|it| it.kind() == ErrorKind::Unknown), "{removed:?}");
 }
