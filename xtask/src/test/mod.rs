@@ -9,6 +9,7 @@ pub(crate) mod tools;
 
 use crate::{Outcome, servers};
 use guard::Guard;
+use holdline_testkit::Topology;
 use report::Report;
 pub(crate) use report::Verdict;
 use std::fs::File;
@@ -48,7 +49,14 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         missing: missing_file(),
         report: Mutex::default(),
     };
-    common.start_servers(&needs);
+    let needed = not_given(&needs);
+    std::thread::scope(|scope| {
+        scope.spawn(|| servers::install(&needed));
+        for step in plans.iter().flat_map(|plan| plan.first) {
+            common.step(step);
+        }
+    });
+    common.start_servers(&needed);
     for plan in plans.iter().filter(|plan| !plan.tools.is_empty()) {
         common.look_for(plan.tools);
     }
@@ -64,6 +72,12 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
 /// `(name, about)` of each part, for the help text.
 pub(crate) fn parts() -> impl Iterator<Item = (&'static str, &'static str)> {
     plans::PARTS.iter().map(|plan| (plan.name, plan.about))
+}
+
+/// The topologies whose addresses are not given in environment variables.
+fn not_given(needs: &[&'static str]) -> Vec<&'static Topology> {
+    let needed = needs.iter().filter_map(|name| servers::topology(name).ok());
+    needed.filter(|topology| std::env::var_os(topology.env).is_none()).collect()
 }
 
 /// The topologies that are not running yet: those that are were started by the user, and stay.
@@ -96,12 +110,7 @@ struct Common {
 
 impl Common {
     /// Starts what the tests need. Each topology is a row of the final table.
-    fn start_servers(&mut self, needs: &[&'static str]) {
-        let needed = needs.iter().filter_map(|name| servers::topology(name).ok());
-        let needed: Vec<_> = needed.filter(|t| std::env::var_os(t.env).is_none()).collect();
-        if !needed.is_empty() {
-            servers::install(&needed);
-        }
+    fn start_servers(&mut self, needed: &[&'static Topology]) {
         for topology in needed {
             report::heading(&format!("servers: {}", topology.name));
             let begun = Instant::now();
