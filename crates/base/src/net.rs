@@ -96,7 +96,7 @@ impl Tls {
 ///
 /// # Errors
 ///
-/// The handshake's error; [`speaks_no_tls`] recognizes one case.
+/// The handshake's error; [`speaks_no_tls`] and [`mistrusts`] recognize two cases.
 pub async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
     match tls {
         None => Ok(Box::new(socket)),
@@ -168,13 +168,25 @@ mod with_tls {
         matches!(inner, Some(rustls::Error::InvalidMessage(_)))
             || matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
     }
+
+    /// Whether this handshake error means that the server's certificate is not trusted.
+    pub fn mistrusts(error: &io::Error) -> bool {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+    }
 }
 
 #[cfg(feature = "tls")]
-pub use with_tls::speaks_no_tls;
+pub use with_tls::{mistrusts, speaks_no_tls};
 
 /// Whether this handshake error shows that the server does not speak TLS.
 #[cfg(not(feature = "tls"))]
 pub fn speaks_no_tls(_error: &io::Error) -> bool {
+    false
+}
+
+/// Whether this handshake error means that the server's certificate is not trusted.
+#[cfg(not(feature = "tls"))]
+pub fn mistrusts(_error: &io::Error) -> bool {
     false
 }

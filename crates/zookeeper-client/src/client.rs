@@ -112,6 +112,7 @@ impl Client {
                         failure = match (failure, why) {
                             (known @ Error::Stranger(..), _) => known,
                             (_, Failure::Over(stranger @ Error::Stranger(..))) => stranger,
+                            (_, Failure::Untrusted(why)) => Error::Untrusted(why),
                             _ => Error::ConnectionLoss,
                         };
                     }

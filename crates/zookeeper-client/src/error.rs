@@ -22,6 +22,8 @@ pub enum Error {
     SessionGivenUp,
     /// The servers have lost transactions that they had confirmed since the session began.
     WentBack,
+    /// The certificate of a server is not trusted, for this reason.
+    Untrusted(String),
     /// Another kind of server listens at this host.
     Stranger(Stranger, String),
     /// The session has a newer connection than the one of this request.
@@ -129,6 +131,7 @@ impl fmt::Display for Error {
             Error::Stranger(stranger, host) => {
                 return write!(f, "at {host} {stranger}");
             }
+            Error::Untrusted(why) => why,
             Error::ConnectionLoss => "the connection broke",
             Error::Timeout => "no answer in time",
             Error::NoHosts => "connection refused",

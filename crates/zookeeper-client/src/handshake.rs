@@ -39,7 +39,9 @@ pub(crate) enum Failure {
     NoAddress,
     /// The server hung up without an answer: it does not serve, or not us.
     HungUp,
-    /// The server is silent, does not serve, or cannot be trusted.
+    /// Its certificate is not trusted.
+    Untrusted(String),
+    /// The server is silent, or does not serve.
     Unusable(String),
     /// No other server would do better.
     Over(Error),
@@ -58,7 +60,7 @@ impl fmt::Display for Failure {
             Failure::Absent => f.write_str("nobody listens there"),
             Failure::NoAddress => f.write_str("its name is not known"),
             Failure::HungUp => f.write_str("it hangs up"),
-            Failure::Unusable(why) => f.write_str(why),
+            Failure::Untrusted(why) | Failure::Unusable(why) => f.write_str(why),
             Failure::Over(why) => why.fmt(f),
         }
     }
@@ -95,7 +97,11 @@ pub(crate) async fn attach<T>(
     })?;
     let wrapping = pin!(net::wrap(config.tls.as_ref(), host, socket));
     let socket = clock::timeout(silence, wrapping).await.ok_or_else(late)?;
-    let transport = Transport::<()>::new(socket.map_err(Failure::unusable)?);
+    let socket = socket.map_err(|error| match Failure::unusable(&error) {
+        Failure::Unusable(why) if net::mistrusts(&error) => Failure::Untrusted(why),
+        other => other,
+    })?;
+    let transport = Transport::<()>::new(socket);
     let mut hand = Handshake { transport, silence };
     let length = i32::try_from(ident.length.as_millis()).unwrap_or(i32::MAX);
     let request = Writer::default().int(0).long(seen).int(length).long(ident.id);
@@ -151,8 +157,8 @@ pub(crate) async fn introduce<T>(
     };
     let failed = tokio::select! {
         done = &mut attempt => match done {
-            Ok(_) | Err(Failure::Absent | Failure::NoAddress | Failure::Over(_)) => return done,
-            Err(failed) => failed,
+            Err(failed @ (Failure::HungUp | Failure::Unusable(_))) => failed,
+            done => return done,
         },
         stranger = look => match stranger {
             Some(stranger) => return Err(found(stranger)),

@@ -94,7 +94,11 @@ async fn over_tls() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
     let other = tempfile::tempdir().expect("a temporary folder");
     assert!(certificates(other.path()));
-    is_refused(&format!("{url}&ca_file={}", file(&other, "ca.pem"))).await;
+    let stranger = format!("{url}&ca_file={}", file(&other, "ca.pem"));
+    is_refused(&stranger).await;
+    let client = open(&stranger).await.expect("a good URL");
+    let error = client.inspect("x").await.expect_err("its authority is not known");
+    assert!(format!("{error:#}").contains("invalid peer certificate"), "{error:#}");
     let plain = servers.hosts()[0].rsplit(':').next().expect("a port").to_owned();
     let plain = good.replace(&port.to_string(), &plain);
     crate::strangers::is_named(&plain, "speaks no TLS; write zookeeper://").await;

@@ -132,12 +132,17 @@ impl Shared {
                 return Ok(session);
             }
             let failure = self.session_slot.lock().failure.clone().unwrap_or(ZkError::Timeout);
-            let absent =
-                matches!(failure, ZkError::NoHosts | ZkError::NoAddress | ZkError::Stranger(..));
+            let hopeless = matches!(
+                failure,
+                ZkError::NoHosts
+                    | ZkError::NoAddress
+                    | ZkError::Untrusted(_)
+                    | ZkError::Stranger(..)
+            );
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
-            // connection, or have no address.
-            if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
+            // connection, have no address, or are not what we look for.
+            if hopeless || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
                 return Err(error);
             }
             clock::pause(Duration::from_millis(fastrand::u64(20..60))).await;
