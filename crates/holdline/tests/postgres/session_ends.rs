@@ -86,7 +86,7 @@ async fn a_removed_holders_token_is_below_the_nexts() {
 /// find it, and its token could be above that of the next holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removal_whose_reply_is_lost_is_in_doubt() {
-    const REMOVES: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' \
+    const REMOVES: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' \
         AND query LIKE '%pg_terminate_backend%' AND pid <> pg_backend_pid()";
     const HOLDERS: &str =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdline %'";
