@@ -164,15 +164,17 @@ mod with_tls {
     /// else, or hangs up.
     pub fn speaks_no_tls(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+        matches!(reason(error), Some(rustls::Error::InvalidMessage(_)))
             || matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
     }
 
     /// Whether this handshake error means that the server's certificate is not trusted.
     pub fn mistrusts(error: &io::Error) -> bool {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+        matches!(reason(error), Some(rustls::Error::InvalidCertificate(_)))
+    }
+
+    fn reason(error: &io::Error) -> Option<&rustls::Error> {
+        error.get_ref()?.downcast_ref()
     }
 }
 

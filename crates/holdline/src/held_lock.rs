@@ -305,12 +305,10 @@ impl HeldLock {
         let left = sent.until(self.until()).max(Duration::from_millis(1));
         ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
-            Standing::Admitted(_) => {
-                self.changing.lock().hold.confirmed(sent);
-                if let Some(lease) = lease {
-                    self.renewed(lease, sent);
-                }
-            }
+            Standing::Admitted(_) => match lease {
+                Some(lease) => self.renewed(lease, sent),
+                None => self.changing.lock().hold.confirmed(sent),
+            },
             Standing::Lost | Standing::Waiting { .. } => {
                 // If it was released meanwhile, the store lacks it for that reason.
                 if !self.lose_as(GONE) {
@@ -323,6 +321,7 @@ impl HeldLock {
 
     fn renewed(&self, lease: Lease, sent: Time) {
         let mut changing = self.changing.lock();
+        changing.hold.confirmed(sent);
         // After the deadline the holder may already have been notified of the loss.
         if self.deadline.has_passed(clock::now()) {
             return;
@@ -390,6 +389,24 @@ pub(crate) mod tests {
         let (held, lease) = past();
         held.renewed(lease, clock::now());
         assert!(!held.is_valid());
+    }
+
+    /// Nothing else asks for a lock with a fixed lease.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_fixed_lease_that_is_confirmed_is_not_asked_for_again() {
+        let lease = Lease { length: Duration::from_secs(10), margin: Duration::ZERO };
+        for extended in [None, Some(lease)] {
+            let mut held = asked_for(Duration::ZERO, TicketId(1), lease);
+            let (store, ticket) = (Arc::clone(&held.handles.store), held.ticket());
+            let entered = store.enter(&held.line, &ticket, &held.note(), Enter::Queue).await;
+            let Ok(Standing::Admitted(seq)) = entered else { panic!("{entered:?}") };
+            held.seq = seq;
+            held.changing.lock().hold = LeaseTimer::new(lease, held.since, false);
+            held.verify(held.since);
+            held.renew(&*store, extended).await.expect("memory works");
+            let until = held.changing.lock().hold.until();
+            assert_eq!(held.next(clock::now()).0, Next::Sleep(until));
+        }
     }
 
     #[test]

@@ -97,9 +97,9 @@ pub(crate) async fn attach<T>(
     })?;
     let wrapping = pin!(net::wrap(config.tls.as_ref(), host, socket));
     let socket = clock::timeout(silence, wrapping).await.ok_or_else(late)?;
-    let socket = socket.map_err(|error| match Failure::unusable(&error) {
-        Failure::Unusable(why) if net::mistrusts(&error) => Failure::Untrusted(why),
-        other => other,
+    let socket = socket.map_err(|error| {
+        let untrusted = net::mistrusts(&error).then(|| Failure::Untrusted(format!("{error:#}")));
+        untrusted.unwrap_or_else(|| Failure::unusable(error))
     })?;
     let transport = Transport::<()>::new(socket);
     let mut hand = Handshake { transport, silence };
