@@ -107,12 +107,14 @@ async fn standing<B: Backend>(
         record.lose(&store.table().loss);
         return Ok(Standing::Lost);
     }
-    if !stands.held {
-        return Ok(request.waiting(Some(stands.seq)));
-    }
-    let good = store.confirm(record, request, began.after(ticket.lease)).await?;
+    // A waiter keeps its place for the wait lease after this reply, so the session must last.
+    let kept = if stands.held { ticket.lease } else { ticket.wait_lease.min(ticket.lease) };
+    let good = store.confirm(record, request, began.after(kept)).await?;
     if !good || record.place().is_gone() {
         return Ok(Standing::Lost);
+    }
+    if !stands.held {
+        return Ok(request.waiting(Some(stands.seq)));
     }
     Ok(Standing::Admitted(stands.seq))
 }

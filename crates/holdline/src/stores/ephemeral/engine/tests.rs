@@ -182,7 +182,9 @@ impl Renew<First> for Fake {
         request: &Request<'_>,
         until: Time,
     ) -> Result<bool> {
-        assert_eq!(until, request.began.after(request.ticket.lease), "from before the request");
+        let Ticket { lease, wait_lease, .. } = *request.ticket;
+        let kept = if record.place().state == State::Held { lease } else { wait_lease };
+        assert_eq!(until, request.began.after(kept), "from before the request");
         if self.goes_late.load(Ordering::Relaxed) {
             record.lose(&self.table.loss);
         }
@@ -390,6 +392,18 @@ async fn an_entry_that_goes_while_the_session_is_confirmed_is_lost() {
     let store = Fake::new();
     store.goes_late.store(true, Ordering::Relaxed);
     assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Lost);
+}
+
+/// Its owner was told to wait, so the place must last; a session that is about to end would take it
+/// along.
+#[tokio::test]
+async fn a_waiter_whose_session_is_not_confirmed_has_no_place() {
+    let store = Fake::new();
+    assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+    assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
+    store.session_is_lost.store(true, Ordering::Relaxed);
+    assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
+    assert_eq!(ask(&store, 3, Enter::Queue).await, Standing::Lost);
 }
 
 /// The sweep may have come before the write.
