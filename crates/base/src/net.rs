@@ -181,6 +181,21 @@ mod with_tls {
 #[cfg(feature = "tls")]
 pub use with_tls::{mistrusts, speaks_no_tls};
 
+/// The advice to add to an error of a TLS library, if it is about the server's certificate; else
+/// nothing. `openssl req -x509` makes the certificate of an authority, which is refused for a
+/// server.
+pub fn certificate_advice(error: &str) -> &'static str {
+    if error.contains("CaUsedAsEndEntity") {
+        "; it is the certificate of an authority, and not of a server: make another with `openssl \
+         req -x509 -addext basicConstraints=critical,CA:FALSE`, or let the authority sign one"
+    } else if error.contains("certificate") {
+        "; check that its certificate names the host and is from an authority that is trusted \
+         (ca_file)"
+    } else {
+        ""
+    }
+}
+
 /// Whether this handshake error shows that the server does not speak TLS.
 #[cfg(not(feature = "tls"))]
 pub fn speaks_no_tls(_error: &io::Error) -> bool {

@@ -332,7 +332,8 @@ async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dy
         if net::speaks_no_tls(&error) {
             return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
         }
-        Status::unsent(error)
+        let why = error.to_string();
+        Status::unsent(format!("{why}{}", net::certificate_advice(&why)))
     })
 }
 

@@ -1,5 +1,6 @@
 //! Faults of calls, and their conversion to errors.
 
+use holdline_base::net::certificate_advice;
 use holdline_base::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use std::io::ErrorKind::ConnectionReset;
@@ -56,15 +57,10 @@ impl Fault {
             Fault::Broken(error, _) => {
                 let text = clean(&error);
                 let why = text.trim_start_matches("Failed to create initial connections - Io: ");
-                let tls = if why.contains("certificate") {
-                    "; check that its certificate names the host and is from an authority that is \
-                     trusted (ca_file)"
-                } else {
-                    ""
-                };
+                let advice = certificate_advice(why);
                 let message = format!(
                     "the connection to {address} failed; check that it runs and can be reached: \
-                     {why}{tls}"
+                     {why}{advice}"
                 );
                 Error::new(ErrorKind::Unavailable, message)
             }

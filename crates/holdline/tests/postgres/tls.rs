@@ -59,14 +59,13 @@ async fn over_tls() {
     }
     let error = open(&format!("{url}&sslmode=require")).await.expect_err("an unknown authority");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(error.to_string().contains("the system's; ca_file"), "{error}");
-    // For another authority, the error names the file.
+    assert!(error.to_string().contains("that is trusted (ca_file)"), "{error}");
     let other = tempfile::tempdir().expect("a temporary folder");
     assert!(certificates(other.path()));
     let wrong = file(&other, "ca.pem");
     let error = open(&format!("{url}&sslmode=verify-full&ca_file={wrong}")).await;
     let error = error.expect_err("another authority");
-    assert!(error.to_string().contains(&format!("ca_file {wrong}")), "{error}");
+    assert!(error.to_string().contains("that is trusted (ca_file)"), "{error}");
     let error = open(&format!("{url}&sslmode=require&ca_file=/nonexistent")).await;
     assert_eq!(error.expect_err("no such file").kind(), ErrorKind::Invalid);
     // Certificates without TLS are an error.

@@ -9,13 +9,23 @@ fn server(
     test: &str,
     clients: &str,
 ) -> Option<(holdline_testkit::redis::Server, u16, tempfile::TempDir)> {
+    server_with("cert.pem", "key.pem", test, clients)
+}
+
+/// The same with this certificate.
+fn server_with(
+    cert: &str,
+    key: &str,
+    test: &str,
+    clients: &str,
+) -> Option<(holdline_testkit::redis::Server, u16, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
         holdline_testkit::missing(&format!("{test} needs openssl"));
         return None;
     }
     let port = holdline_testkit::free_port();
-    let [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| file(&folder, name));
+    let [cert, key, ca] = [cert, key, "ca.pem"].map(|name| file(&folder, name));
     let port_text = port.to_string();
     let args = [
         ["--tls-port", &port_text],
@@ -49,6 +59,17 @@ async fn over_tls() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let error = open(&format!("{url}?ca_file=/nonexistent")).await.expect_err("no such file");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+}
+
+/// What `openssl req -x509` makes is an authority's, so rustls refuses it even if it is trusted.
+#[tokio::test]
+async fn an_authoritys_own_certificate_is_explained() {
+    let server = server_with("ca.pem", "ca.key", "tls_authority", "no");
+    let Some((_server, port, folder)) = server else { return };
+    let url = format!("rediss://127.0.0.1:{port}?ca_file={}", file(&folder, "ca.pem"));
+    let error = open(&url).await.expect_err("no server's certificate");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("CA:FALSE"), "{error}");
 }
 
 /// A URL without the second `s` is told of it.

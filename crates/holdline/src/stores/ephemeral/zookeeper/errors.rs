@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use crate::error::{Error, ErrorKind};
+use holdline_base::net::certificate_advice;
 pub(super) use holdline_zookeeper_client::Error as ZkError;
 
 /// Whether the connection broke, so that the request's outcome is unknown. The client reconnects by
@@ -75,11 +76,15 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             let message = format!("{address} could not be reached; check the names of its hosts");
             (ErrorKind::Unavailable, message)
         }
+        ZkError::Untrusted(why) => {
+            let advice = certificate_advice(why);
+            (ErrorKind::Unavailable, format!("{address} could not be reached{advice}"))
+        }
         _ => {
             let tls = if address.servers.tls {
                 ", that the port is the secure one, that its certificate names the host and is \
-                 from an authority that we trust (ca_file), and that ours is one that it asks for \
-                 (cert_file)"
+                 from an authority that is trusted (ca_file), and that ours is one that it asks \
+                 for (cert_file)"
             } else {
                 ""
             };

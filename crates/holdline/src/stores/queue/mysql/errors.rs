@@ -2,8 +2,8 @@
 
 use crate::error::{ErrorKind, without_doubles};
 use crate::stores::queue::sql::{Fault, ServerError, clean};
-use mysql_async::{DriverError, Error as ClientError, IoError};
-use std::io;
+use holdline_base::net::certificate_advice;
+use mysql_async::{DriverError, Error as ClientError};
 
 /// The message about a server that was the primary, or will be.
 pub(super) const READ_ONLY: &str =
@@ -43,15 +43,9 @@ impl From<ClientError> for Fault {
             }
             ClientError::Driver(error) => Fault::Broken(clean(&error.to_string())),
             ClientError::Io(error) => {
-                let tls = if rejected(&error) {
-                    "; check that its certificate names the host and is from an authority that is \
-                     trusted (ca_file)"
-                } else {
-                    ""
-                };
                 let text = error.to_string();
                 let why = text.trim_start_matches("Input/output error: ");
-                Fault::Broken(clean(&without_doubles(why)) + tls)
+                Fault::Broken(clean(&without_doubles(why)) + certificate_advice(why))
             }
             error => Fault::Broken(clean(&without_doubles(&error.to_string()))),
         }
@@ -70,11 +64,6 @@ fn out_of_order(error: &mysql_async::ServerError) -> bool {
 /// failed.
 fn is_full(message: &str) -> bool {
     message.contains("No space left on device")
-}
-
-/// Whether TLS failed.
-fn rejected(error: &IoError) -> bool {
-    !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
 }
 
 /// The number of an error of MySQL's own clients: an unknown authentication method.
@@ -159,10 +148,11 @@ fn outage(code: u16, message: &str) -> Option<&'static str> {
         1021 | 1037 | 1038 | 1041 | 1114 | 1206 => FULL,
         _ if is_full(message) => FULL,
         // Conflicts, interruptions, the lock wait timeout, a prepared statement whose table left
-        // the server's cache, a node that is not in its cluster's majority, a transaction that the
-        // cluster refuses, no thread, the offline mode.
-        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1317 | 1615 | 1927 | 1969
-        | 3024 | 3032 | 3058 | 3100 | 3101 => BUSY,
+        // the server's cache or that a proxy's new connection does not have, a node that is not in
+        // its cluster's majority, a transaction that the cluster refuses, no thread, the offline
+        // mode.
+        1020 | 1047 | 1053 | 1077 | 1079 | 1135 | 1205 | 1213 | 1243 | 1317 | 1615 | 1927
+        | 1969 | 3024 | 3032 | 3058 | 3100 | 3101 => BUSY,
         // What proxies say of the server behind them: that they cannot reach it, or lost it. The
         // last ones are ProxySQL's own numbers, and that of Amazon's RDS Proxy.
         2002 | 2003 | 2006 | 2013 | 9001 | 9002 | 9004 | 9501 => {
@@ -201,10 +191,10 @@ mod tests {
         assert_eq!(other.explain(&"mysql://h", "").kind(), ErrorKind::Corrupt);
     }
 
-    /// Waiters outlast what an administrator or time ends.
+    /// Waiters outlast what an administrator or time ends, or a new connection.
     #[test]
     fn a_server_that_takes_nobody_is_an_outage() {
-        for code in [1040, 1129, 1135, 3032] {
+        for code in [1040, 1129, 1135, 1243, 3032] {
             let error = fault(code, "what it says").explain(&"mysql://h", "");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }

@@ -45,26 +45,22 @@ async fn secure(address: &Address, host: &(String, u16)) -> Result<(Client, Mess
         .map_err(|error| Fault::from(crate::Error::from(error)))?;
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
     let connected = address.config(host).connect(tls).await;
-    let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;
+    let (client, connection) = connected.map_err(|error| untrusted(error.into()))?;
     Ok((client, messages(connection)))
 }
 
 /// Adds advice to a fault about TLS or a certificate.
 #[cfg(feature = "postgres-tls")]
-fn untrusted(fault: Fault, address: &Address) -> Fault {
-    use crate::stores::tls::Pem;
+fn untrusted(fault: Fault) -> Fault {
+    use holdline_base::net::certificate_advice;
     match fault {
         Fault::Broken(why) if why.contains("does not support TLS") => Fault::Unsent(format!(
             "{why}; leave sslmode out of the URL, or turn on ssl in its configuration"
         )),
-        Fault::Broken(why) if why.contains("certificate") => {
-            let trusted = match &address.tls_options.ca {
-                Some(Pem::File(path)) => format!("those of ca_file {path}"),
-                Some(Pem::Text(_)) => "those of ca_env".to_owned(),
-                None => "the system's; ca_file names others".to_owned(),
-            };
-            Fault::Unsent(format!("{why}; the authorities that are trusted are {trusted}"))
-        }
+        Fault::Broken(why) => match certificate_advice(&why) {
+            "" => Fault::Broken(why),
+            advice => Fault::Unsent(why + advice),
+        },
         other => other,
     }
 }
