@@ -47,8 +47,7 @@ const CRATES: Step = step("crates can be packed", Own(crate::package::crates_ste
 const PACKAGING: Step = step("files of packages", Own(crate::package::lint_step));
 const PACKAGES: Step = step("packages", Own(crate::package::trial_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
-const SIMULATION: Step =
-    step("simulation", Cargo(&["run", "--package", "holdline-sim", "--", "--seeds", "300"], &[]));
+const SIMULATION: Step = step("simulation", Own(steps::simulation));
 
 /// Everything that must pass, cheap and informative steps first. A store whose tests need a real
 /// server adds its topology here and to its part.

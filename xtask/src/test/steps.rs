@@ -85,6 +85,17 @@ pub(super) fn documentation(run: &Run<'_>) -> Outcome<Verdict> {
     Ok(run.cargo(&["doc", "--workspace", "--no-deps", "--all-features"], &variables))
 }
 
+/// Runs the simulation that was built with the tests. `cargo run --package` would build it, and
+/// what it needs, once more with fewer features.
+pub(super) fn simulation(run: &Run<'_>) -> Outcome<Verdict> {
+    let built = run.cargo(&[TESTS, &["--no-run", "--test", "holds"]].concat(), &[]);
+    if built != Verdict::Passed {
+        return Ok(built);
+    }
+    let program = workspace::target().join("debug/holdline-sim");
+    Ok(run.command(&program, &["--seeds", "300"]))
+}
+
 pub(super) fn tidy_step(_run: &Run<'_>) -> Outcome<Verdict> {
     Ok(match tidy::print_findings()? {
         0 => Verdict::Passed,
