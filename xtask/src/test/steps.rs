@@ -87,6 +87,7 @@ pub(super) fn documentation(run: &Run<'_>) -> Outcome<Verdict> {
 
 /// Runs the simulation that was built with the tests. `cargo run --package` would build it, and
 /// what it needs, once more with fewer features.
+#[expect(clippy::unnecessary_wraps, reason = "it has the type that all steps have")]
 pub(super) fn simulation(run: &Run<'_>) -> Outcome<Verdict> {
     let built = run.cargo(&[TESTS, &["--no-run", "--test", "holds"]].concat(), &[]);
     if built != Verdict::Passed {
