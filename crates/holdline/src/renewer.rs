@@ -109,7 +109,7 @@ struct Plan {
     leaves: Vec<PendingRelease>,
     /// Whether a test wants a panic.
     #[cfg(feature = "testing")]
-    doomed: bool,
+    panics: bool,
 }
 
 struct Renewer {
@@ -143,7 +143,7 @@ static RENEWER: Renewer = Renewer {
         planned: Time::NEVER,
         leaves: Vec::new(),
         #[cfg(feature = "testing")]
-        doomed: false,
+        panics: false,
     }),
     nudge: Notify::const_new(),
 };
@@ -210,8 +210,8 @@ pub(crate) fn verify(id: TicketId) {
 
 /// Makes the renewer panic, as a bug in it would.
 #[cfg(feature = "testing")]
-pub(crate) fn doom() {
-    RENEWER.plan.lock().doomed = true;
+pub(crate) fn panic_soon() {
+    RENEWER.plan.lock().panics = true;
     RENEWER.nudge.notify_one();
 }
 
@@ -269,7 +269,7 @@ impl Renewer {
         let mut losses = Vec::new();
         let mut plan = self.plan.lock();
         #[cfg(feature = "testing")]
-        assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
+        assert!(!std::mem::take(&mut plan.panics), "a test wanted this");
         plan.take_hints(now);
         // Locks that will be due in a moment go along: a store may renew many in one call.
         let moment = if plan.first() <= now { now.after(TOGETHER) } else { now };

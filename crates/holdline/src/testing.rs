@@ -16,5 +16,5 @@ pub fn undone(client: &Client) -> usize {
 /// Makes the renewer thread of this process panic, as a bug would: all locks of the process are
 /// lost.
 pub fn break_renewals() {
-    crate::renewer::doom();
+    crate::renewer::panic_soon();
 }

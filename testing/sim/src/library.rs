@@ -372,9 +372,9 @@ impl World {
         *before = number;
         let ((), _) = simulated::at(now, wall(now), || {
             if missed {
-                entries.hear(&line, Change::Gap);
+                entries.apply(&line, Change::Gap);
             }
-            entries.hear(&line, change);
+            entries.apply(&line, change);
         });
         self.look(client);
     }

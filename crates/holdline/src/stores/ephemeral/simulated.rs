@@ -182,7 +182,7 @@ impl Entries {
     }
 
     /// Applies a change of a line; changes come in order.
-    pub fn hear(&self, line: &Name, change: Change) {
+    pub fn apply(&self, line: &Name, change: Change) {
         let loss = &self.shared.table.loss;
         for record in self.shared.table.all() {
             if record.line != *line {

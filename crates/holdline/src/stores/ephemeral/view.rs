@@ -207,7 +207,7 @@ mod tests {
         entries: BTreeMap<i64, (u8, u32)>,
         /// The news that are still in transit, and those that have arrived.
         news: VecDeque<Change>,
-        heard: Vec<Change>,
+        applied: Vec<Change>,
         /// The creation revision of the ticket's own entry; 0 if it does not exist yet.
         own: i64,
         view: View<u8>,
@@ -228,7 +228,7 @@ mod tests {
                 revision: 0,
                 entries: BTreeMap::new(),
                 news: VecDeque::new(),
-                heard: Vec::new(),
+                applied: Vec::new(),
                 own: 0,
                 view: View::default(),
                 late: None,
@@ -286,12 +286,12 @@ mod tests {
         }
 
         /// Receives the oldest news, or earlier news again.
-        fn hear(&mut self) {
+        fn apply_one(&mut self) {
             let again =
-                (self.rng.u8(..8) == 0).then(|| self.rng.choice(&self.heard).copied()).flatten();
+                (self.rng.u8(..8) == 0).then(|| self.rng.choice(&self.applied).copied()).flatten();
             let next = again.or_else(|| self.news.pop_front());
             if let Some((key, new, revision)) = next {
-                self.heard.push((key, new, revision));
+                self.applied.push((key, new, revision));
                 self.view.change((&key, new), revision, self.share);
             }
         }
@@ -331,7 +331,7 @@ mod tests {
 
         fn hear_all(&mut self) {
             while !self.news.is_empty() {
-                self.hear();
+                self.apply_one();
             }
         }
 
@@ -346,7 +346,7 @@ mod tests {
             match self.rng.u8(..10) {
                 0..=3 => self.create(),
                 4 => self.change(),
-                _ => self.hear(),
+                _ => self.apply_one(),
             }
         }
 
@@ -358,7 +358,7 @@ mod tests {
                     None => self.late = Some(self.look()),
                     Some(look) => self.take(look),
                 },
-                _ => self.hear(),
+                _ => self.apply_one(),
             }
         }
     }

@@ -111,7 +111,7 @@ impl Shared {
         let (record, loss) = (Arc::downgrade(record), self.table.loss.clone());
         Box::new(move |news| {
             if let Some(record) = record.upgrade() {
-                record.hear(&news, &loss);
+                record.apply(&news, &loss);
             }
         })
     }

@@ -140,18 +140,18 @@ impl TicketRecord {
     }
 
     /// Applies news from a watch.
-    pub(super) fn hear(&self, news: &News<'_>, loss: &LossHandler) {
-        match self.with(|place| place.hear(&self.base.prefix, self.capacity, news)) {
-            Heard::Nothing => {}
-            Heard::Turn => self.wake(),
-            Heard::Missed { held } => self.tell(held, loss),
-            Heard::Lost => self.lose(loss),
+    pub(super) fn apply(&self, news: &News<'_>, loss: &LossHandler) {
+        match self.with(|place| place.apply(&self.base.prefix, self.capacity, news)) {
+            Effect::Nothing => {}
+            Effect::Turn => self.wake(),
+            Effect::Missed { held } => self.tell(held, loss),
+            Effect::Lost => self.lose(loss),
         }
     }
 }
 
 /// The meaning of news for a ticket.
-enum Heard {
+enum Effect {
     Nothing,
     /// It is admitted, or it is time to look at the keys ahead.
     Turn,
@@ -178,34 +178,34 @@ impl Place {
     }
 
     /// Applies news, if they are later than the view.
-    fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
+    fn apply(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Effect {
         let (deleted, kv) = match news {
             News::Event(proto::Event { kind, kv: Some(kv) }) => (*kind == proto::DELETED, kv),
             News::From(revision) => {
                 let missed = self.entry.view.seen() < *revision;
-                return if missed { self.doubt() } else { Heard::Nothing };
+                return if missed { self.doubt() } else { Effect::Nothing };
             }
             News::Event(_) | News::Gap => return self.doubt(),
         };
         if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
-            return Heard::Lost;
+            return Effect::Lost;
         }
         if !self.entry.view.has(&kv.key) {
-            return Heard::Nothing;
+            return Effect::Nothing;
         }
         let new = match Member::read(prefix, kv) {
             _ if deleted => None,
             Some(member) => Some(member.weight(capacity)),
-            None => return Heard::Nothing,
+            None => return Effect::Nothing,
         };
         let share = (self.weight, capacity);
         let asks = self.entry.view.change((&kv.key, new), kv.mod_revision, share);
-        if asks { Heard::Turn } else { Heard::Nothing }
+        if asks { Effect::Turn } else { Effect::Nothing }
     }
 
-    fn doubt(&mut self) -> Heard {
+    fn doubt(&mut self) -> Effect {
         self.miss();
-        Heard::Missed { held: self.state == State::Held }
+        Effect::Missed { held: self.state == State::Held }
     }
 
     /// Applies a look at the keys ahead, requested when `missed` had this value. `false` if the

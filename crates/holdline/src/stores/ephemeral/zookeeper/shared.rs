@@ -74,7 +74,7 @@ impl Shared {
     pub(super) fn new(address: Address) -> Result<Arc<Self>> {
         let config = address.config()?;
         BACKGROUND.start()?;
-        let (listener, told) = mpsc::unbounded_channel();
+        let (listener, events) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             address,
             config,
@@ -88,7 +88,7 @@ impl Shared {
             observers: AtomicUsize::new(0),
             patrols: AtomicU32::new(0),
         });
-        BACKGROUND.spawn(ticket_watch::hear(Arc::downgrade(&shared), told));
+        BACKGROUND.spawn(ticket_watch::handle_events(Arc::downgrade(&shared), events));
         engine::start_janitor(&shared);
         Ok(shared)
     }

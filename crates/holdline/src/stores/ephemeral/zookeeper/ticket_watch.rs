@@ -132,16 +132,19 @@ async fn own(record: Weak<TicketRecord>, path: String, listener: Listener) {
 }
 
 /// Handles the events of the tickets' own nodes until the store is dropped.
-pub(super) async fn hear(store: Weak<Shared>, mut told: UnboundedReceiver<(String, Event)>) {
-    while let Some((path, event)) = told.recv().await {
+pub(super) async fn handle_events(
+    store: Weak<Shared>,
+    mut events: UnboundedReceiver<(String, Event)>,
+) {
+    while let Some((path, event)) = events.recv().await {
         let Some(store) = store.upgrade() else { return };
-        store.take_in(path, event);
+        store.handle(path, event);
     }
 }
 
 impl Shared {
     /// Handles an event of a ticket's own node, whose name identifies the ticket.
-    fn take_in(&self, path: String, event: Event) {
+    fn handle(&self, path: String, event: Event) {
         let child = path.rsplit('/').next().unwrap_or_default();
         let id = dialect::guid(child).map(|(id, _)| id);
         let Some(record) = id.and_then(|id| self.table.find(id)) else { return };

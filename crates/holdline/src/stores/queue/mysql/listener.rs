@@ -73,7 +73,7 @@ impl Listener {
         let runtime = connections.runtime;
         let work = async move {
             let ended = listen(number, &connections, &watches, &starts).await;
-            watches.untold();
+            watches.listener_ended();
             if let Err(fault) = ended {
                 let mut starts = starts.lock();
                 starts.next = clock::now().after(PAUSES.pause(starts.failures, fastrand::u64(..)));
@@ -124,7 +124,7 @@ async fn listen(
             () = std::future::ready(()) => {
                 // The wait was sent before the look, so that no admission is missed in between.
                 match news {
-                    News::Told => watches.told(),
+                    News::Told => watches.notified(),
                     News::Unknown => watches.look_now(),
                     News::None => {}
                 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(2), Duration::from_millis(100)).jitter(25);
 /// The same for a process that was notified of its last admission.
-const PAUSES_IF_TOLD: Backoff =
+const PAUSES_IF_NOTIFIED: Backoff =
     Backoff::exponential(Duration::from_millis(20), Duration::from_millis(800)).jitter(25);
 
 /// The number of waiting tickets at which all are forgotten; their owners ask about them again.
@@ -40,9 +40,9 @@ struct State {
     /// The number of looks since the last that found a change.
     fruitless: u32,
     /// Whether there was a notice since a look last found an admitted ticket.
-    heard: bool,
+    notified: bool,
     /// Whether there was a notice of the last admission found.
-    told: bool,
+    was_notified: bool,
 }
 
 impl Watches {
@@ -94,8 +94,8 @@ impl Watches {
     }
 
     /// Records a notice that some ticket of this process was admitted, and causes a look at once.
-    pub(super) fn told(&self) {
-        self.state.lock().heard = true;
+    pub(super) fn notified(&self) {
+        self.state.lock().notified = true;
         self.look_now();
     }
 
@@ -109,10 +109,10 @@ impl Watches {
     }
 
     /// Records that notices of admissions have ended.
-    pub(super) fn untold(&self) {
+    pub(super) fn listener_ended(&self) {
         {
             let mut state = self.state.lock();
-            (state.heard, state.told) = (false, false);
+            (state.notified, state.was_notified) = (false, false);
         }
         self.look_now();
     }
@@ -169,7 +169,7 @@ impl Watches {
             state.fruitless = state.fruitless.saturating_add(1);
         } else {
             state.fruitless = 0;
-            state.told = std::mem::take(&mut state.heard);
+            state.was_notified = std::mem::take(&mut state.notified);
         }
         state.rest();
         drop(state);
@@ -186,7 +186,7 @@ impl Watches {
 impl State {
     /// Plans the next look, unless an earlier one is planned.
     fn rest(&mut self) {
-        let pauses = if self.told { PAUSES_IF_TOLD } else { PAUSES };
+        let pauses = if self.was_notified { PAUSES_IF_NOTIFIED } else { PAUSES };
         let next = clock::now().after(pauses.pause(self.fruitless, fastrand::u64(..)));
         self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
     }

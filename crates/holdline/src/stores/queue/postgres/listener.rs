@@ -69,11 +69,11 @@ impl Listener {
             let listening = runtime.spawn(listen(Arc::clone(&self.shared)));
             *task = Some(AbortOnDrop(listening.abort_handle()));
         }
-        self.hears()
+        self.is_listening()
     }
 
     /// Whether notices arrive.
-    pub(super) fn hears(&self) -> bool {
+    pub(super) fn is_listening(&self) -> bool {
         self.shared.listening.load(Ordering::SeqCst)
     }
 
@@ -85,7 +85,7 @@ impl Listener {
     /// Wakes a ticket that began to wait while no notices arrived, as soon as they do.
     pub(super) fn catch_up(&self, id: TicketId) {
         self.shared.waiters.expect(id); // before the check, so that it is woken here or there
-        if self.hears() {
+        if self.is_listening() {
             self.shared.waiters.wake(id);
         }
     }
@@ -116,8 +116,8 @@ async fn listen(shared: Arc<Shared>) {
 }
 
 async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
-    let hears = Arc::clone(shared);
-    let on_notice: OnNotice = Box::new(move |payload: &str| hears.notice(payload));
+    let receiver = Arc::clone(shared);
+    let on_notice: OnNotice = Box::new(move |payload: &str| receiver.notice(payload));
     let session = Session::open(&shared.address, Some(on_notice)).await?;
     let more = shared.more.as_deref().unwrap_or_default();
     shared.run(&session, &format!("LISTEN \"{}\"{more}", shared.channel)).await?;

@@ -57,7 +57,7 @@ const LISTENERS: &str = "4822917108";
 /// The errors of a notice that cannot be sent in time: the server sends those of one transaction at
 /// a time, and each until its commit is over. They come at the end of the release's transaction,
 /// when the lock is free.
-const UNTOLD: [&str; 2] = ["54000", "55P03"];
+const NOTICE_FAILED: [&str; 2] = ["54000", "55P03"];
 
 /// The settings of a connection for advisory locks. The server frees the locks of a client that was
 /// cut off silently, no time limit but the lease ends the session, and the only thing that waits, a
@@ -373,7 +373,8 @@ impl Dialect for Sessions {
     }
 
     async fn take(&self, lock: &Lock, asked: &Asked) -> Answer<Option<(Claim, Seq)>> {
-        let deaf = self.listener.as_ref().filter(|it| asked.how == Enter::Queue && !it.hears());
+        let unnotified =
+            self.listener.as_ref().filter(|it| asked.how == Enter::Queue && !it.is_listening());
         let mut claim = self.pool.claim().await?;
         claim.may_hold = true;
         let limit = clock::now().after(CALL_LIMIT);
@@ -382,7 +383,7 @@ impl Dialect for Sessions {
         } else {
             answered(limit, self.try_row(&mut claim, lock, &asked.ticket)).await?
         };
-        if let (None, Some(listener)) = (seq, deaf) {
+        if let (None, Some(listener)) = (seq, unnotified) {
             listener.listens();
             listener.catch_up(topic(lock));
         }
@@ -429,8 +430,11 @@ impl Dialect for Sessions {
             let call = format!("COMMIT{}", told.unwrap_or_default());
             answered(limit, session.ask(&call)).await.map(|_| true)
         };
-        let freed =
-            if freed.as_ref().is_err_and(|fault| fault.is(&UNTOLD)) { Ok(true) } else { freed };
+        let freed = if freed.as_ref().is_err_and(|fault| fault.is(&NOTICE_FAILED)) {
+            Ok(true)
+        } else {
+            freed
+        };
         claim.may_hold = !matches!(freed, Ok(true));
         unless_over(freed, &claim)
     }

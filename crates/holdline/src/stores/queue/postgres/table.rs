@@ -143,7 +143,7 @@ impl AsyncStore for Table {
             Enter::Try | Enter::Queue => Some(ticket.id),
         };
         // A try does not wait.
-        let deaf = listener.filter(|listener| how != Enter::Try && !listener.listens());
+        let unnotified = listener.filter(|listener| how != Enter::Try && !listener.listens());
         let params = [
             Param::Text(line.as_str()),
             Param::Id(ticket.id),
@@ -161,7 +161,7 @@ impl AsyncStore for Table {
         let numbers = self.value(line, &answer.rows, encode::numbers)?;
         let standing = encode::standing(ticket, &numbers, listener.is_some())
             .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
-        if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
+        if let (Some(listener), Ok(Standing::Waiting { .. })) = (unnotified, &standing) {
             listener.catch_up(ticket.id);
         }
         if answer.repeated && matches!(standing, Ok(Standing::Waiting { seq: None, .. })) {

@@ -181,7 +181,7 @@ impl AsyncStore for Redis {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
         };
-        let deaf = how == Enter::Queue && !pubsub.is_on();
+        let unsubscribed = how == Enter::Queue && !pubsub.is_on();
         let operation = Operation::Enter {
             wants: wants(ticket, how, self.shared.config.kept),
             way: letter(how),
@@ -198,7 +198,7 @@ impl AsyncStore for Redis {
                 if let Some(request) = request.filter(|_| answer.doubt.is_none()) {
                     request.answered();
                 }
-                if deaf && matches!(standing, Ok(Standing::Waiting { .. })) {
+                if unsubscribed && matches!(standing, Ok(Standing::Waiting { .. })) {
                     pubsub.catch_up(ticket.id);
                 }
                 if let Some(fault) = answer.doubt

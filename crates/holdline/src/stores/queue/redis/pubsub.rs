@@ -165,11 +165,11 @@ impl Listener {
     async fn listen(&self) {
         let mut failures = 0;
         loop {
-            let heard = match self.subscribe().await {
+            let fault = match self.subscribe().await {
                 Ok(notices) => {
                     self.begin();
                     let since = clock::now();
-                    let fault = self.hear(notices).await;
+                    let fault = self.receive(notices).await;
                     if since.until(clock::now()) >= LASTING {
                         failures = 0;
                     }
@@ -179,10 +179,10 @@ impl Listener {
             };
             self.state.send_replace(State::Down);
             self.channels.disconnected();
-            let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
+            let refused = matches!(&fault, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
-            let error = explain(heard, &self.config.address(), "the channel of notices");
+            let error = explain(fault, &self.config.address(), "the channel of notices");
             if refused {
                 tracing::warn!(%error, "no notices: waiters will look by themselves");
             } else {
@@ -233,15 +233,15 @@ impl Listener {
     }
 
     /// Handles notices until the connection breaks. Returns the fault.
-    async fn hear(&self, mut notices: Notices) -> Fault {
+    async fn receive(&self, mut notices: Notices) -> Fault {
         let mut tick = tokio::time::interval(PING);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut silent = false;
         loop {
             let done = tokio::select! {
-                heard = notices.next() => {
+                notice = notices.next() => {
                     silent = false;
-                    self.handle(heard)
+                    self.handle(notice)
                 }
                 () = self.channels.wanted() => self.in_time(self.follow(&mut notices)).await,
                 _ = tick.tick() => {
@@ -264,8 +264,8 @@ impl Listener {
         }
     }
 
-    fn handle(&self, heard: Event) -> Result<(), Fault> {
-        match heard {
+    fn handle(&self, notice: Event) -> Result<(), Fault> {
+        match notice {
             Event::Message(channel, message)
                 if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
             {
