@@ -45,8 +45,10 @@ pub enum Fault {
     HangBefore,
     /// The reply is lost, and the call never returns.
     HangAfter,
-    /// The call takes this much longer.
+    /// The request takes this much longer.
     Delay(Duration),
+    /// The reply takes this much longer.
+    DelayReply(Duration),
     /// The call fails; the request is carried out later, by [`Chaos::deliver`].
     Late,
     /// The call yields this many times before and after the request, which adds as many points
@@ -208,6 +210,11 @@ impl Chaos {
             Some(Fault::Delay(time)) => {
                 clock::pause(time).await;
                 work.await
+            }
+            Some(Fault::DelayReply(time)) => {
+                let reply = work.await;
+                clock::pause(time).await;
+                reply
             }
             Some(Fault::Late) => {
                 let request = again(Arc::clone(&self.inner));

@@ -7,6 +7,7 @@ use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::until;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,29 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     nodes[2].leave(&name, id).await.expect("works");
     tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
     assert!(!guard.is_valid());
+}
+
+/// However late the node says that it has given it.
+#[tokio::test]
+async fn a_place_that_a_slow_node_gives_again_counts_as_well() {
+    let (nodes, client) = with_client(3);
+    let (name, lock) = (name(), Mutex::new(&client, "x").lease(Duration::from_secs(4)));
+    let guard = lock.lock().await.expect("works");
+    nodes[1].leave(&name, guard.ticket()).await.expect("works"); // it restarts without its data
+    nodes[1].calls(Op::Enter, 1, 1, Fault::DelayReply(Duration::from_millis(600)));
+    let holds = async || nodes[1].snapshot(&name).await.expect("works").holders().count() == 1;
+    until("it has a place again", holds).await;
+    break_down(&nodes[0]);
+    let mut remaining = guard.remaining();
+    for _ in 0..3 {
+        until("it is renewed", async || {
+            let before = std::mem::replace(&mut remaining, guard.remaining());
+            remaining > before
+        })
+        .await;
+    }
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held to the end");
 }
 
 /// A try that has failed leaves, and a leave may be late. A caller that stopped waiting for it

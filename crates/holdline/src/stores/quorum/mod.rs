@@ -198,8 +198,8 @@ impl Quorum {
         if !outcome.met() {
             return Err(self.unavailable(line, outcome.failures()));
         }
-        let node_places =
-            seqs.into_iter().map(|seq| seq.map_or(NodePlace::Missing(sent), NodePlace::Taken));
+        let missing = NodePlace::Missing(sent.after(Self::missing_time(ticket.lease)));
+        let node_places = seqs.into_iter().map(|seq| seq.map_or(missing, NodePlace::Taken));
         self.held().insert(ticket.id, Grant { token, node_places: node_places.collect() });
         Ok(Standing::Admitted(token))
     }

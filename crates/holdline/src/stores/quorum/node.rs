@@ -16,12 +16,15 @@ use holdline_kernel::{Backoff, Time, Vote};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 /// One node of a quorum.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) store: Arc<dyn Store>,
     pub(super) health: Arc<Health>,
+    /// Limits the concurrent requests for places that are missing there.
+    pub(super) repairs: Arc<Semaphore>,
     leaving: Arc<Leaving>,
 }
 
@@ -39,6 +42,8 @@ struct State {
     next: Time,
 }
 
+/// The most concurrent requests for missing places.
+const REPAIRS: usize = 256;
 /// The time limit of a probe.
 const PROBE: Duration = Duration::from_secs(5);
 /// An error within this time counts as an answer: asking such a node costs little.
@@ -80,7 +85,7 @@ impl Node {
             health.silent();
         }
         let leaving = Arc::new(Leaving::new(Arc::clone(&store), Arc::clone(&health)));
-        Node { store, health, leaving }
+        Node { store, health, repairs: Arc::new(Semaphore::new(REPAIRS)), leaving }
     }
 
     /// A handle of the same node for another thread.
