@@ -211,13 +211,13 @@ async fn a_departure_that_waits_for_its_turn_is_not_dropped() {
     let nodes = nodes(3);
     let quorum = quorum(&nodes);
     let names: Vec<Name> = (0..65).map(|n| Name::new(format!("n {n}")).expect("fine")).collect();
-    for name in &names {
-        let standing = quorum.enter(name, &ticket(1), &Arc::from(""), Enter::Try).await;
+    for (name, id) in names.iter().zip(1..) {
+        let standing = quorum.enter(name, &ticket(id), &Arc::from(""), Enter::Try).await;
         assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
     }
     nodes[2].calls(Op::Leave, 0, 64, Fault::HangBefore);
-    for name in &names {
-        assert!(quorum.leave(name, TicketId(1)).await.expect("two are enough"));
+    for (name, id) in names.iter().zip(1..) {
+        assert!(quorum.leave(name, TicketId(id)).await.expect("two are enough"));
     }
     until("it is told", async || {
         let view = nodes[2].snapshot(&names[64]).await.expect("works");

@@ -251,13 +251,16 @@ impl AsyncStore for Quorum {
             Enter::Try | Enter::Queue => {
                 // If it asks again, it has its earlier token; late nodes must not raise it.
                 let known = self.held().get(&ticket.id).map(|grant| grant.token);
-                if let Some(token) = known
-                    && let kept @ Standing::Admitted(_) =
-                        self.keep(line, ticket, note, token).await?
-                {
-                    return Ok(kept);
+                let Some(token) = known else { return self.try_all(line, ticket, note).await };
+                let standing = self.keep(line, ticket, note, token).await?;
+                if standing == Standing::Lost {
+                    // The same ticket must not be tried again: a request for a missing place may be
+                    // under way, and would remove what the ticket gets now. Its caller was not told
+                    // that it held, so what is left of it need not keep others out.
+                    let limit = Self::node_timeout(ticket.lease);
+                    let _ = self.leave_all(line, ticket.id, limit, Until::Soon).await;
                 }
-                self.try_all(line, ticket, note).await
+                Ok(standing)
             }
         }
     }
