@@ -59,7 +59,11 @@ async fn pass_on(
         if body.len() > 8 && body[4..8] == GET_EPHEMERALS.to_be_bytes() {
             refused.fetch_add(1, Ordering::SeqCst);
             let answer = [&16_u32.to_be_bytes(), &body[..4], &[0; 8], &UNIMPLEMENTED.to_be_bytes()];
-            return caller.lock().await.write_all(&answer.concat()).await;
+            let mut caller = caller.lock().await;
+            caller.write_all(&answer.concat()).await?;
+            caller.shutdown().await?;
+            // Unread requests would make the system reset the connection, and discard the answer.
+            return tokio::io::copy(&mut requests, &mut tokio::io::sink()).await.map(drop);
         }
         server.write_all(&[&len.to_be_bytes(), &body[..]].concat()).await?;
     }
