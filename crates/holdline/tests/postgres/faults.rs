@@ -248,8 +248,11 @@ async fn calls_of_a_silent_connection_keep_nobody_waiting() {
     let mine = ticket(1, 1);
     let seq = raw.hold(&mine).await;
     let sql = server.sql().await;
-    let pid = "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdline'";
-    let pid = one::<i32>(&sql, pid, &[]).await;
+    let mine_are = "FROM pg_stat_activity WHERE application_name = 'holdline'";
+    // One that was replaced, since it was slow, may not have ended yet.
+    let count = format!("SELECT count(*) {mine_are}");
+    until("one connection", async || one::<i64>(&sql, &count, &[]).await == 1).await;
+    let pid = one::<i32>(&sql, &format!("SELECT pid {mine_are}"), &[]).await;
     let pid = Pid::from_raw(pid).expect("a process");
     kill_process(pid, Signal::STOP).expect("it is ours");
     let abandoned: Vec<_> = (0..200)
