@@ -430,10 +430,9 @@ impl Dialect for Sessions {
             let call = format!("COMMIT{}", told.unwrap_or_default());
             answered(limit, session.ask(&call)).await.map(|_| true)
         };
-        let freed = if freed.as_ref().is_err_and(|fault| fault.is(&NOTICE_FAILED)) {
-            Ok(true)
-        } else {
-            freed
+        let freed = match freed {
+            Err(fault) if fault.is(&NOTICE_FAILED) => Ok(true),
+            freed => freed,
         };
         claim.may_hold = !matches!(freed, Ok(true));
         unless_over(freed, &claim)
