@@ -133,6 +133,8 @@ fn a_ticket_keeps_its_token_and_no_other() {
     (1..3).for_each(|node| scene.forgets(72, node));
     // Nothing is left of it. It is not tried again: what is under way for it might come later.
     assert_eq!(at(80, scene.enter(1, Enter::Try)).expect("it answers"), Standing::Lost);
+    let again = at(80, scene.enter(1, Enter::Try)).expect("it answers");
+    assert!(matches!(again, Standing::Waiting { seq: None, .. }), "the reply was lost: {again:?}");
     assert!(scene.admitted(80, 2) > token);
 }
 

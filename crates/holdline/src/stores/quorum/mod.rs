@@ -60,9 +60,9 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// The tickets that are leaving after a try. If the caller stops waiting, or no majority
-    /// confirms the departure, the same ticket may ask again, and a late departure would remove its
-    /// new place. So such a ticket is not admitted until it is given up.
+    /// The tickets that are leaving after a try, or whose grant was found lost. If the caller stops
+    /// waiting, or no majority confirms the departure, the same ticket may ask again, and a late
+    /// departure would remove its new place. So such a ticket is not admitted until it is given up.
     over: Mutex<HashSet<TicketId>>,
     lead: Lead,
 }
@@ -257,6 +257,7 @@ impl AsyncStore for Quorum {
                     // The same ticket must not be tried again: a request for a missing place may be
                     // under way, and would remove what the ticket gets now. Its caller was not told
                     // that it held, so what is left of it need not keep others out.
+                    self.over().insert(ticket.id);
                     let limit = Self::node_timeout(ticket.lease);
                     let _ = self.leave_all(line, ticket.id, limit, Until::Soon).await;
                 }
