@@ -181,6 +181,18 @@ mod with_tls {
 #[cfg(feature = "tls")]
 pub use with_tls::{mistrusts, speaks_no_tls};
 
+/// Whether this handshake error shows that the server does not speak TLS.
+#[cfg(not(feature = "tls"))]
+pub fn speaks_no_tls(_error: &io::Error) -> bool {
+    false
+}
+
+/// Whether this handshake error means that the server's certificate is not trusted.
+#[cfg(not(feature = "tls"))]
+pub fn mistrusts(_error: &io::Error) -> bool {
+    false
+}
+
 /// The advice to add to an error of a TLS library, if it is about the server's certificate; else
 /// nothing. `openssl req -x509` makes the certificate of an authority, which is refused for a
 /// server.
@@ -194,16 +206,4 @@ pub fn certificate_advice(error: &str) -> &'static str {
     } else {
         ""
     }
-}
-
-/// Whether this handshake error shows that the server does not speak TLS.
-#[cfg(not(feature = "tls"))]
-pub fn speaks_no_tls(_error: &io::Error) -> bool {
-    false
-}
-
-/// Whether this handshake error means that the server's certificate is not trusted.
-#[cfg(not(feature = "tls"))]
-pub fn mistrusts(_error: &io::Error) -> bool {
-    false
 }

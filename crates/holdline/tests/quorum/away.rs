@@ -1,6 +1,7 @@
 //! A quorum of five Redis servers of which some are away, in each of the ways in which a server can
 //! be: point by point what its users do then, and how long it takes.
 
+use crate::is_renewed;
 use holdline::{Client, Error, ErrorKind, Mutex, open};
 use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{Link, Way, soon, until};
@@ -272,14 +273,7 @@ async fn a_node_that_comes_later_keeps_the_lock_too() {
         let holders = async || late.inspect("x").await.map_or(0, |info| info.holders.len());
         until("it has a place", async || holders().await == 1).await;
         servers[0].kill();
-        let mut remaining = guard.remaining();
-        for _ in 0..2 {
-            until("it is renewed", async || {
-                let before = std::mem::replace(&mut remaining, guard.remaining());
-                remaining > before
-            })
-            .await;
-        }
+        is_renewed(&guard, 2).await;
         assert!(guard.is_valid());
         guard.unlock().await.expect("held");
         until("its place is gone", async || holders().await == 0).await;

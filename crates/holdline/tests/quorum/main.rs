@@ -15,8 +15,9 @@ mod timeline;
 use holdline::store::{Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
-use holdline::{Client, Name};
+use holdline::{Client, Guard, Name};
 use holdline_conformance::Chaos;
+use holdline_testkit::until;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,18 @@ fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
 /// A client of a quorum of its own, as another process has one.
 fn client(nodes: &[Arc<Chaos>]) -> Client {
     Client::new(Arc::new(quorum(nodes)))
+}
+
+/// Waits until a lock has been renewed so many times.
+async fn is_renewed(guard: &Guard, times: u32) {
+    let mut remaining = guard.remaining();
+    for _ in 0..times {
+        until("it is renewed", async || {
+            let before = std::mem::replace(&mut remaining, guard.remaining());
+            remaining > before
+        })
+        .await;
+    }
 }
 
 fn name() -> Name {

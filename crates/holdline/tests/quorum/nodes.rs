@@ -1,6 +1,6 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
-use crate::{client, name, nodes, ticket};
+use crate::{client, is_renewed, name, nodes, ticket};
 use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
@@ -145,14 +145,7 @@ async fn a_place_that_a_slow_node_gives_again_counts_as_well() {
     let holds = async || nodes[1].snapshot(&name).await.expect("works").holders().count() == 1;
     until("it has a place again", holds).await;
     break_down(&nodes[0]);
-    let mut remaining = guard.remaining();
-    for _ in 0..3 {
-        until("it is renewed", async || {
-            let before = std::mem::replace(&mut remaining, guard.remaining());
-            remaining > before
-        })
-        .await;
-    }
+    is_renewed(&guard, 3).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held to the end");
 }

@@ -326,10 +326,10 @@ mod tests {
                 let look = self.look();
                 self.take(look);
             }
-            self.hear_all();
+            self.apply_all();
         }
 
-        fn hear_all(&mut self) {
+        fn apply_all(&mut self) {
             while !self.news.is_empty() {
                 self.apply_one();
             }
@@ -386,7 +386,7 @@ mod tests {
             while !world.is_admitted() {
                 world.change();
             }
-            world.hear_all();
+            world.apply_all();
             assert!(world.knows(), "seed {seed}: {:?}", world.view);
         }
         assert!(admitted > 10_000, "{admitted}");

@@ -65,7 +65,7 @@ impl Quorum {
                     let kept = matches!(standing, Standing::Admitted(_));
                     Ok(if kept { (Vote::Yes, Some(node_place)) } else { (Vote::No, Some(lost)) })
                 }),
-                // It may be found meanwhile.
+                // What a repair records meanwhile stays.
                 NodePlace::Missing(_) => round.answered(node, (Vote::No, None)),
             }
         }
@@ -175,7 +175,7 @@ impl Repair {
     fn record(&self, node_place: NodePlace) -> bool {
         let mut held = self.shared.held.lock();
         let Some(grant) = held.get_mut(&self.ticket.id) else { return false };
-        // The ticket may have been lost and granted again meanwhile.
+        // The next request may have been faster.
         if let missing @ NodePlace::Missing(_) = &mut grant.node_places[self.number] {
             *missing = node_place;
         }

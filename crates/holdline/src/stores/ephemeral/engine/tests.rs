@@ -183,7 +183,7 @@ impl Renew<First> for Fake {
         until: Time,
     ) -> Result<bool> {
         let Ticket { lease, wait_lease, .. } = *request.ticket;
-        let kept = if record.place().state == State::Held { lease } else { wait_lease };
+        let kept = if record.place().state == State::Held { lease } else { wait_lease.min(lease) };
         assert_eq!(until, request.began.after(kept), "from before the request");
         if self.goes_late.load(Ordering::Relaxed) {
             record.lose(&self.table.loss);
@@ -401,6 +401,10 @@ async fn a_waiter_whose_session_is_not_confirmed_has_no_place() {
     let store = Fake::new();
     assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
     assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
+    let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+    let long = Ticket { id: TicketId(4), wait_lease: Duration::from_secs(90), ..ticket(1, 1) };
+    let patient = enter(&store, (&line, &long), &note, Enter::Queue).await;
+    assert!(waits(patient.expect("it answers"), 3), "no session lasts longer than its lease");
     store.session_is_lost.store(true, Ordering::Relaxed);
     assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
     assert_eq!(ask(&store, 3, Enter::Queue).await, Standing::Lost);
