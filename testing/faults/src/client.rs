@@ -3,7 +3,7 @@
 
 use crate::recording_store::{ATTEMPT, RecordingStore};
 use crate::stall_detector::StallDetector;
-use crate::workload::{Asker, Grip, Temper, Times, Way, Workload};
+use crate::workload::{Acquirer, AnyGuard, Behaviour, Times, Way, Workload};
 use fastrand::Rng;
 use holdline::{Client, clock};
 use holdline_checker::resource::{self, Reply};
@@ -34,7 +34,7 @@ pub(crate) struct Role {
     /// Different for every process of a run.
     pub(crate) serial: u64,
     pub(crate) seed: u64,
-    pub(crate) temper: Temper,
+    pub(crate) behaviour: Behaviour,
     /// Whether it must be certain when one of the locks was free.
     pub(crate) certain: bool,
     pub(crate) lease_ms: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Role {
 pub(crate) fn client(role: &str) {
     let role: Role = serde_json::from_str(role).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(act(role));
+    runtime.block_on(run(role));
 }
 
 /// Whether the wall clock of this process is this many seconds ahead of the system's (by which
@@ -64,20 +64,20 @@ fn wall_clock_is_off_by(seconds: i64) -> bool {
     (shown.cast_signed() - dated.cast_signed() - seconds).abs() <= 30
 }
 
-async fn act(role: Role) {
+async fn run(role: Role) {
     assert!(wall_clock_is_off_by(role.wall_clock), "{}: its clock is right", role.process);
-    let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
-    let _pulse = StallDetector::start(&role.history, &role.run, Some(&role.process));
+    let writer = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
+    let _stalls = StallDetector::start(&role.history, &role.run, Some(&role.process));
     let opened = opened(&role.url).await;
-    let lies = role.temper == Temper::Deceived;
-    let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
+    let deceives = role.behaviour == Behaviour::Deceived;
+    let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&writer), deceives);
     let client = Client::new(Arc::new(recorder));
     let resource = resource::Client::connect(&role.resource).unwrap();
     let stop = until_input_ends();
-    let actor = Actor { role, pen, client, resource, stop, uids: AtomicU64::new(0) };
-    tokio::join!(actor.work_through(0), actor.work_through(1));
+    let process = ClientProcess { role, writer, client, resource, stop, uids: AtomicU64::new(0) };
+    tokio::join!(process.work_through(0), process.work_through(1));
     const { assert!(TASKS == 2) };
-    actor.client.settle().await;
+    process.client.settle().await;
 }
 
 /// A flag that becomes true when the parent process closes the pipe or is gone.
@@ -107,9 +107,9 @@ pub(crate) async fn opened(url: &str) -> Client {
 /// A time longer than any fault.
 const OPENING: Duration = Duration::from_secs(120);
 
-struct Actor {
+struct ClientProcess {
     role: Role,
-    pen: Arc<Writer>,
+    writer: Arc<Writer>,
     client: Client,
     resource: resource::Client,
     stop: Arc<AtomicBool>,
@@ -138,33 +138,33 @@ impl Attempt {
 
 /// The time until which the lock is certainly held: never later than the guard's own deadline, even
 /// if this process is stopped in the middle.
-pub(crate) fn deadline(grip: &Grip) -> Option<u64> {
+pub(crate) fn deadline(guard: &AnyGuard) -> Option<u64> {
     let now = clock::now();
-    let left = grip.remaining();
+    let left = guard.remaining();
     (!left.is_zero()).then(|| now.after(left).0)
 }
 
 /// Unlocks the lock, and makes the release event from the result.
-pub(crate) async fn released(grip: Grip, answer: impl Fn(Phase) -> Event) -> Event {
-    match grip.unlock().await {
+pub(crate) async fn released(guard: AnyGuard, answer: impl Fn(Phase) -> Event) -> Event {
+    match guard.unlock().await {
         Ok(()) => answer(Phase::Ok),
         Err(error) if error.is_lost() => answer(Phase::Fail).reason(Reason::NotHeld),
         Err(error) => answer(Phase::Info).reason(Reason::Other(format!("{:?}", error.kind()))),
     }
 }
 
-impl Actor {
+impl ClientProcess {
     fn write(&self, event: Event) {
-        self.pen.write(event).unwrap();
+        self.writer.write(event).unwrap();
     }
 
     async fn work_through(&self, task: u64) {
-        let mut dice = Rng::with_seed(self.role.seed.wrapping_mul(TASKS).wrapping_add(task));
+        let mut rng = Rng::with_seed(self.role.seed.wrapping_mul(TASKS).wrapping_add(task));
         let weights = self.client.capabilities().weighted;
         let [work, lease] = [self.role.work_ms, self.role.lease_ms].map(Duration::from_millis);
         let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
-            let workload = Workload::roll(&mut dice, self.role.temper, weights, &times);
+            let workload = Workload::random(&mut rng, self.role.behaviour, weights, &times);
             let workload = if self.role.certain { workload.certain() } else { workload };
             self.attempt(&workload).await;
             sleep(workload.rest).await;
@@ -174,21 +174,21 @@ impl Actor {
     async fn attempt(&self, workload: &Workload) {
         let op = if matches!(workload.way, Way::Try) { Op::TryAcquire } else { Op::Acquire };
         let name = workload.kind.name(&self.role.run);
-        let (n, ttl) = (self.pen.next_n(), self.role.lease_ms);
+        let (n, ttl) = (self.writer.next_n(), self.role.lease_ms);
         let attempt = Attempt { n, op, name, weight: workload.kind.weight().into(), ttl };
         self.write(attempt.event(Phase::Invoke));
         let label = &self.role.process;
-        let unfair = self.role.temper == Temper::Deaf;
+        let unfair = self.role.behaviour == Behaviour::IgnoresLosses;
         let lease = Duration::from_millis(ttl);
-        let asker = Asker { client: &self.client, label, lease, unfair };
-        let asked = ATTEMPT.scope(n, asker.take(workload.kind, &attempt.name, workload.way));
+        let acquirer = Acquirer { client: &self.client, label, lease, unfair };
+        let asked = ATTEMPT.scope(n, acquirer.take(workload.kind, &attempt.name, workload.way));
         let answer = match workload.way {
             Way::Cancel(after) => timeout(after, asked).await,
             _ => Ok(asked.await),
         };
         let open = |why| attempt.event(Phase::Info).reason(why);
         self.write(match answer {
-            Ok(Ok(Some(grip))) => return self.hold(&attempt, workload, grip).await,
+            Ok(Ok(Some(guard))) => return self.hold(&attempt, workload, guard).await,
             Ok(Ok(None)) if op == Op::TryAcquire => attempt.event(Phase::Fail).reason(Reason::Busy),
             Ok(Ok(None)) => open(Reason::Timeout),
             Ok(Err(error)) => {
@@ -201,43 +201,43 @@ impl Actor {
         });
     }
 
-    async fn hold(&self, attempt: &Attempt, workload: &Workload, grip: Grip) {
-        let until = deadline(&grip).unwrap_or(clock::now().0);
-        let owner = grip.ticket().0.to_string();
+    async fn hold(&self, attempt: &Attempt, workload: &Workload, guard: AnyGuard) {
+        let until = deadline(&guard).unwrap_or(clock::now().0);
+        let owner = guard.ticket().0.to_string();
         let granted = attempt.event(Phase::Ok).owner(&owner).deadline(until);
         self.write(if self.client.capabilities().fencing_tokens {
-            granted.fence(grip.token())
+            granted.fence(guard.token())
         } else {
             granted
         });
-        let work = self.section(&attempt.name, workload, grip.token());
-        let samples = self.samples(attempt, &grip);
+        let work = self.section(&attempt.name, workload, guard.token());
+        let samples = self.samples(attempt, &guard);
         let told = || self.write(attempt.about(Op::Lost, Phase::Ok));
-        if self.role.temper == Temper::Deaf {
+        if self.role.behaviour == Behaviour::IgnoresLosses {
             let hear = async {
-                grip.lost().await;
+                guard.lost().await;
                 told();
                 pending::<()>().await;
             };
             first(work, first(hear, samples)).await;
         } else {
             let work = async {
-                if grip.protect(work).await.is_err() {
+                if guard.protect(work).await.is_err() {
                     told();
                 }
             };
             first(work, samples).await;
         }
-        self.release(attempt, workload, grip).await;
+        self.release(attempt, workload, guard).await;
     }
 
     /// Records the deadline of the lock, again and again.
-    async fn samples(&self, attempt: &Attempt, grip: &Grip) {
+    async fn samples(&self, attempt: &Attempt, guard: &AnyGuard) {
         loop {
             sleep(SAMPLE).await;
-            let k = self.pen.next_n();
+            let k = self.writer.next_n();
             self.write(attempt.about(Op::Claim, Phase::Invoke).k(k));
-            let answer = match deadline(grip) {
+            let answer = match deadline(guard) {
                 Some(until) => attempt.about(Op::Claim, Phase::Ok).deadline(until),
                 None => attempt.about(Op::Claim, Phase::Fail).reason(Reason::NotHeld),
             };
@@ -245,16 +245,16 @@ impl Actor {
         }
     }
 
-    async fn release(&self, attempt: &Attempt, workload: &Workload, grip: Grip) {
+    async fn release(&self, attempt: &Attempt, workload: &Workload, guard: AnyGuard) {
         let mut asked = attempt.about(Op::Release, Phase::Invoke);
-        asked.deadline = deadline(&grip);
+        asked.deadline = deadline(&guard);
         self.write(asked);
         let answer = |ph| attempt.about(Op::Release, ph);
         if workload.drop {
-            drop(grip);
+            drop(guard);
             return self.write(answer(Phase::Info).reason(Reason::Other("dropped".to_owned())));
         }
-        self.write(released(grip, answer).await);
+        self.write(released(guard, answer).await);
     }
 
     /// Reads all registers, works a little, and writes them back with one id more each.

@@ -3,7 +3,7 @@
 //! Half of the clients reach the server over a link that breaks, the others directly.
 
 use crate::breakages::{self, Deed, INSTANT, Shared, kind, lock};
-use crate::crowds::crowd;
+use crate::contention::contend;
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, strict};
 use crate::run::Run;
@@ -122,10 +122,10 @@ impl Row {
         Run { lease, work, faults, ..place.run(title, expect) }.rounds(16);
     }
 
-    /// See [`crowd`].
-    pub(crate) fn crowd(&self, title: &'static str) {
+    /// See [`contend`].
+    pub(crate) fn contend(&self, title: &'static str) {
         let Some(place) = self.place() else { return };
-        crowd(title, &place.routes[0]);
+        contend(title, &place.routes[0]);
     }
 
     /// The promises of a healthy, reachable server: everything.

@@ -6,7 +6,7 @@
 use crate::judge;
 use crate::run::Run;
 use crate::workers::Member;
-use crate::workload::{Temper, locks};
+use crate::workload::{Behaviour, locks};
 use fastrand::Rng;
 use holdline::{Client, LockInfo, Participant};
 use holdline_checker::{Event, FaultKind, Op, Phase, Writer};
@@ -57,11 +57,11 @@ impl Fault {
 }
 
 /// The context of all injectors.
-pub(crate) struct Arena {
+pub(crate) struct RunContext {
     pub(crate) run: Run,
     /// The name of the run, which is the prefix of its locks.
     pub(crate) name: String,
-    pub(crate) pen: Writer,
+    pub(crate) writer: Writer,
     pub(crate) client: Client,
     pub(crate) runtime: Runtime,
     pub(crate) workers: Vec<Mutex<Member>>,
@@ -71,23 +71,23 @@ pub(crate) struct Arena {
     pub(crate) latest: Instant,
 }
 
-impl Arena {
+impl RunContext {
     fn write(&self, event: Event) {
-        self.pen.write(event).unwrap();
+        self.writer.write(event).unwrap();
     }
 
-    fn share_of_lease(&self, dice: &mut Rng, from: f64, to: f64) -> Duration {
-        self.run.lease.mul_f64(from + dice.f64() * (to - from))
+    fn share_of_lease(&self, rng: &mut Rng, from: f64, to: f64) -> Duration {
+        self.run.lease.mul_f64(from + rng.f64() * (to - from))
     }
 
     /// Injects one kind of fault again and again.
-    pub(crate) fn lane(&self, fault: &Fault, seed: u64) {
-        let mut dice = Rng::with_seed(seed);
-        let mut deck = Vec::new();
+    pub(crate) fn inject_repeatedly(&self, fault: &Fault, seed: u64) {
+        let mut rng = Rng::with_seed(seed);
+        let mut ways_left = Vec::new();
         let enough = self.run.least(fault) * fault.kinds().len();
         let mut done = 0;
         loop {
-            let gap = Duration::from_millis(dice.u64(50..=self.run.gap_ms));
+            let gap = Duration::from_millis(rng.u64(50..=self.run.gap_ms));
             let next = Instant::now() + gap;
             let more = || done < enough || (matches!(fault, Fault::Pause) && self.few_are_lost());
             if next >= self.latest || (next >= self.over && !more()) {
@@ -95,16 +95,16 @@ impl Arena {
             }
             std::thread::sleep(gap);
             let happened = match fault {
-                Fault::Pause => self.pause(&mut dice),
-                Fault::Kill => self.kill(&mut dice),
-                Fault::Force => self.force(&mut dice),
+                Fault::Pause => self.pause(&mut rng),
+                Fault::Kill => self.kill(&mut rng),
+                Fault::Force => self.force(&mut rng),
                 Fault::Store(ways) => {
-                    if deck.is_empty() {
-                        deck = ways.iter().collect();
-                        dice.shuffle(&mut deck);
+                    if ways_left.is_empty() {
+                        ways_left = ways.iter().collect();
+                        rng.shuffle(&mut ways_left);
                     }
-                    let way = deck.pop().expect("there is a way to break it");
-                    self.break_store(&**way, &mut dice);
+                    let way = ways_left.pop().expect("there is a way to break it");
+                    self.break_store(&**way, &mut rng);
                     true
                 }
             };
@@ -141,11 +141,11 @@ impl Arena {
         Event::new(Op::Fault, ph, n).fault(kind.clone()).target(target)
     }
 
-    fn pause(&self, dice: &mut Rng) -> bool {
-        let time = self.share_of_lease(dice, self.run.pause.0, self.run.pause.1);
-        let at = self.victim(dice);
+    fn pause(&self, rng: &mut Rng) -> bool {
+        let time = self.share_of_lease(rng, self.run.pause.0, self.run.pause.1);
+        let at = self.victim(rng);
         let Ok(member) = self.workers[at].try_lock() else { return false };
-        let (n, kind) = (self.pen.next_n(), FaultKind::Pause);
+        let (n, kind) = (self.writer.next_n(), FaultKind::Pause);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
         self.write(Self::fault(n, Phase::Ok, &kind, member.name()));
@@ -155,11 +155,11 @@ impl Arena {
         true
     }
 
-    fn kill(&self, dice: &mut Rng) -> bool {
-        let time = Duration::from_millis(dice.u64(..500));
-        let at = self.victim(dice);
+    fn kill(&self, rng: &mut Rng) -> bool {
+        let time = Duration::from_millis(rng.u64(..500));
+        let at = self.victim(rng);
         let Ok(mut member) = self.workers[at].try_lock() else { return false };
-        let (n, kind) = (self.pen.next_n(), FaultKind::Kill);
+        let (n, kind) = (self.writer.next_n(), FaultKind::Kill);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
         self.write(Self::fault(n, Phase::Ok, &kind, member.name()));
@@ -170,14 +170,14 @@ impl Arena {
     }
 
     /// Breaks a holder's lock by force. A holder that is gone before that is no victim.
-    fn force(&self, dice: &mut Rng) -> bool {
-        let Some((lock, party)) = self.holder(dice) else { return false };
-        let Some(target) = party.note.label.as_deref() else { return false };
-        let (n, kind) = (self.pen.next_n(), FaultKind::Other(FORCE.to_owned()));
-        let owner = party.id.0.to_string();
+    fn force(&self, rng: &mut Rng) -> bool {
+        let Some((lock, participant)) = self.holder(rng) else { return false };
+        let Some(target) = participant.note.label.as_deref() else { return false };
+        let (n, kind) = (self.writer.next_n(), FaultKind::Other(FORCE.to_owned()));
+        let owner = participant.id.0.to_string();
         let event = |ph| Self::fault(n, ph, &kind, target).lock(&lock).owner(&owner);
         self.write(event(Phase::Info));
-        let asked = self.client.force_unlock(&lock, party.id, "fault run");
+        let asked = self.client.force_unlock(&lock, participant.id, "fault run");
         match self.runtime.block_on(asked) {
             Ok(Some(token)) => {
                 self.write(event(Phase::Invoke));
@@ -195,40 +195,41 @@ impl Arena {
         }
     }
 
-    fn break_store(&self, breakage: &dyn Breakage, dice: &mut Rng) {
-        let (n, kind) = (self.pen.next_n(), breakage.kind());
+    fn break_store(&self, breakage: &dyn Breakage, rng: &mut Rng) {
+        let (n, kind) = (self.writer.next_n(), breakage.kind());
         let event = |ph| Event::new(Op::Fault, ph, n).fault(kind.clone());
         self.write(event(Phase::Invoke));
         // From here on it may have effects.
         self.write(event(Phase::Ok));
         let broken = breakage.start();
         let (least, most) = breakage.span();
-        std::thread::sleep(self.share_of_lease(dice, least, most));
+        std::thread::sleep(self.share_of_lease(rng, least, most));
         drop(broken);
         self.write(Event::new(Op::Heal, Phase::Ok, n));
     }
 
-    /// Chooses a victim: half of the time one that holds something; for deaf clients, which are
-    /// there to do harm, always a holder.
-    fn victim(&self, dice: &mut Rng) -> usize {
-        let any = dice.usize(..self.workers.len());
-        if !self.run.names_holders || (self.run.temper != Temper::Deaf && dice.bool()) {
+    /// Chooses a victim: half of the time one that holds something; among clients that ignore
+    /// losses, which are there to do harm, always a holder.
+    fn victim(&self, rng: &mut Rng) -> usize {
+        let any = rng.usize(..self.workers.len());
+        if !self.run.names_holders || (self.run.behaviour != Behaviour::IgnoresLosses && rng.bool())
+        {
             return any;
         }
-        let label = self.holder(dice).and_then(|(_, party)| party.note.label);
+        let label = self.holder(rng).and_then(|(_, participant)| participant.note.label);
         // Names are c0, c1, ..., and c1.9 after a restart.
         let at = label.and_then(|l| l.trim_start_matches('c').split('.').next()?.parse().ok());
         at.unwrap_or(any)
     }
 
     /// A current holder of a lock.
-    fn holder(&self, dice: &mut Rng) -> Option<(String, Participant)> {
+    fn holder(&self, rng: &mut Rng) -> Option<(String, Participant)> {
         let mut all = locks(&self.name, self.client.capabilities().weighted);
-        dice.shuffle(&mut all);
+        rng.shuffle(&mut all);
         for (lock, _) in all {
             let mut holders = self.look(&lock)?.holders;
             if !holders.is_empty() {
-                return Some((lock, holders.swap_remove(dice.usize(..holders.len()))));
+                return Some((lock, holders.swap_remove(rng.usize(..holders.len()))));
             }
         }
         None
@@ -237,12 +238,13 @@ impl Arena {
     /// Reads the lock's state from the store, and records it.
     pub(crate) fn look(&self, lock: &str) -> Option<LockInfo> {
         let event = |n, ph| Event::new(Op::StoreDump, ph, n).lock(lock);
-        let n = self.pen.next_n();
+        let n = self.writer.next_n();
         self.write(event(n, Phase::Invoke));
         match self.runtime.block_on(self.client.inspect(lock)) {
             Ok(info) => {
                 let all = info.holders.iter().chain(&info.waiters);
-                let owners: Vec<String> = all.map(|party| party.id.0.to_string()).collect();
+                let owners: Vec<String> =
+                    all.map(|participant| participant.id.0.to_string()).collect();
                 self.write(event(n, Phase::Ok).owners(owners));
                 Some(info)
             }

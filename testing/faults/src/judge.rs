@@ -39,7 +39,7 @@ impl Outcome {
             let what = format!("a victim of force was not told of it: {claim}");
             return self.must(false, &what);
         }
-        if let Some(error) = self.tally.odd.first() {
+        if let Some(error) = self.tally.unexpected.first() {
             let what = format!("a client had the error {error}, which no fault explains");
             return self.must(false, &what);
         }

@@ -7,8 +7,8 @@
 mod breakages;
 mod client;
 mod clusters;
+mod contention;
 mod copies;
-mod crowds;
 mod databases;
 mod inject;
 mod judge;
@@ -64,8 +64,8 @@ type Role = (&'static str, fn(&str));
 const ROLES: &[Role] = &[
     (client::ROLE, client::client),
     (storms::PART, storms::storm),
-    (outages::PART, outages::party),
-    (crowds::PART, crowds::part),
+    (outages::PART, outages::role),
+    (contention::PART, contention::part),
 ];
 
 /// Runs the fault runs that the arguments name, or all of them. The calling program is started

@@ -12,12 +12,12 @@ pub(crate) const CASES: &[Case] = &[
     ("postgres_row_clients", || ROW.clients("postgres_row_clients")),
     ("postgres_row_mixed", || ROW.mixed("postgres_row_mixed")),
     ("postgres_advisory_mixed", || ADVISORY.mixed("postgres_advisory_mixed")),
-    ("postgres_crowd", || TABLE.crowd("postgres_crowd")),
-    ("postgres_row_crowd", || ROW.crowd("postgres_row_crowd")),
-    ("postgres_advisory_crowd", || ADVISORY.crowd("postgres_advisory_crowd")),
+    ("postgres_contention", || TABLE.contend("postgres_contention")),
+    ("postgres_row_contention", || ROW.contend("postgres_row_contention")),
+    ("postgres_advisory_contention", || ADVISORY.contend("postgres_advisory_contention")),
     ("postgres_shedlock_clients", || SHEDLOCK.clients("postgres_shedlock_clients")),
     ("postgres_shedlock_mixed", || SHEDLOCK.mixed("postgres_shedlock_mixed")),
-    ("postgres_shedlock_crowd", || SHEDLOCK.crowd("postgres_shedlock_crowd")),
+    ("postgres_shedlock_contention", || SHEDLOCK.contend("postgres_shedlock_contention")),
 ];
 
 const TABLE: Row = Row {

@@ -24,12 +24,12 @@ struct Known {
     attempt: u64,
     place: Option<Seq>,
     /// When the last answered request was sent, on the history's clock.
-    heard: u64,
+    confirmed: u64,
     holds: bool,
 }
 
 struct Notes {
-    pen: Arc<Writer>,
+    writer: Arc<Writer>,
     known: Mutex<AllKnown>,
 }
 
@@ -45,18 +45,22 @@ pub(crate) struct RecordingStore {
     store: Arc<dyn Store>,
     notes: Arc<Notes>,
     /// Whether it answers "admitted" to one in ten waiters: a planted bug, to see that it is found.
-    lies: bool,
+    deceives: bool,
 }
 
 impl RecordingStore {
-    pub(crate) fn new(store: Arc<dyn Store>, pen: Arc<Writer>, lies: bool) -> Self {
-        RecordingStore { store, notes: Arc::new(Notes { pen, known: Mutex::default() }), lies }
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Arc<Writer>, deceives: bool) -> Self {
+        RecordingStore {
+            store,
+            notes: Arc::new(Notes { writer, known: Mutex::default() }),
+            deceives,
+        }
     }
 
     /// The answer as it is passed on.
     fn told(&self, answer: Result<Standing>) -> Result<Standing> {
         match answer {
-            Ok(Standing::Waiting { seq: Some(seq), .. }) if self.lies && seq.0 % 10 == 0 => {
+            Ok(Standing::Waiting { seq: Some(seq), .. }) if self.deceives && seq.0 % 10 == 0 => {
                 Ok(Standing::Admitted(seq))
             }
             answer => answer,
@@ -72,7 +76,7 @@ impl Notes {
         }
         let attempt = ATTEMPT.try_with(|n| *n).ok()?;
         let before = all.last.insert(attempt, id).and_then(|id| all.tickets.get(&id).copied());
-        let first = Known { attempt, place: None, heard: 0, holds: false };
+        let first = Known { attempt, place: None, confirmed: 0, holds: false };
         let known = before.filter(|known| !known.holds).unwrap_or(first);
         all.tickets.insert(id, known);
         Some(known)
@@ -81,7 +85,7 @@ impl Notes {
     /// Records the answer to a ticket that did not hold before, and when it was asked. A place is
     /// recorded when it is new or has changed; then with the time since the request that had
     /// confirmed the previous one, of this ticket or of an earlier one of the same attempt, during
-    /// which the store may have heard nothing.
+    /// which the store may have received nothing.
     fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
         let place = match answer {
             Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
@@ -91,17 +95,18 @@ impl Notes {
         let event = Event::new(Op::Enqueue, Phase::Ok, known.attempt).fence(place.0);
         match known.place {
             Some(old) if old != place => {
-                let silence = clock::now().0.saturating_sub(known.heard) / 1_000_000;
-                self.pen.write(event.ttl_ms(silence)).unwrap();
+                let silence = clock::now().0.saturating_sub(known.confirmed) / 1_000_000;
+                self.writer.write(event.ttl_ms(silence)).unwrap();
             }
-            None if !holds => _ = self.pen.write(event).unwrap(),
+            None if !holds => _ = self.writer.write(event).unwrap(),
             _ => {}
         }
         // A place that replaces a lost one may be lost with the session that lost that: it counts
         // once it is confirmed.
-        let heard = if known.place.is_none_or(|old| old == place) { sent } else { known.heard };
+        let confirmed =
+            if known.place.is_none_or(|old| old == place) { sent } else { known.confirmed };
         let place = known.place.or((!holds).then_some(place)).map(|_| place);
-        let now = Known { place, heard, holds, ..known };
+        let now = Known { place, confirmed, holds, ..known };
         self.known.lock().unwrap().tickets.insert(id, now);
     }
 
@@ -113,7 +118,7 @@ impl Notes {
             Ok(_) => event(Phase::Fail).reason(Reason::NotHeld),
             Err(_) => event(Phase::Info),
         };
-        self.pen.write(event).unwrap();
+        self.writer.write(event).unwrap();
     }
 }
 
@@ -135,8 +140,8 @@ impl AsyncStore for RecordingStore {
             self.notes.answered(ticket.id, known, sent, &answer);
             return answer;
         }
-        let k = self.notes.pen.next_n();
-        self.notes.pen.write(Event::new(Op::Renew, Phase::Invoke, known.attempt).k(k)).unwrap();
+        let k = self.notes.writer.next_n();
+        self.notes.writer.write(Event::new(Op::Renew, Phase::Invoke, known.attempt).k(k)).unwrap();
         let answer = self.store.enter(line, ticket, note, how).await;
         self.notes.renewed(known, k, &answer);
         answer
@@ -149,7 +154,7 @@ impl AsyncStore for RecordingStore {
     async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let told = self.store.watch(line, id).await?;
         if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
-            self.notes.answered(id, known, known.heard, &Ok(Standing::Admitted(seq)));
+            self.notes.answered(id, known, known.confirmed, &Ok(Standing::Admitted(seq)));
         }
         Ok(told)
     }
@@ -176,7 +181,7 @@ impl AsyncStore for RecordingStore {
 
     fn background_handle(&self) -> Self {
         let notes = Arc::clone(&self.notes);
-        RecordingStore { store: self.store.background_handle(), notes, lies: self.lies }
+        RecordingStore { store: self.store.background_handle(), notes, deceives: self.deceives }
     }
 
     /// `open` has already given the store the same alarm.

@@ -1,11 +1,11 @@
 //! One fault run, from its plan to the verdict. It is independent of the store, which a URL names.
 
 use crate::client::{Role, TASKS, opened, released};
-use crate::inject::{Arena, Fault};
+use crate::inject::{Fault, RunContext};
 use crate::judge::{self, Folder, Outcome, judge};
 use crate::stall_detector::{self, StallDetector};
 use crate::workers::{Member, soon};
-use crate::workload::{Grip, Temper, locks, longest};
+use crate::workload::{AnyGuard, Behaviour, locks, longest};
 use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
@@ -33,7 +33,7 @@ pub(crate) struct Run {
     /// The average length of a section.
     pub(crate) work: Duration,
     /// The behaviour of the clients; if it is good, the last of them only tries.
-    pub(crate) temper: Temper,
+    pub(crate) behaviour: Behaviour,
     /// The faults, each injected again and again; a fault listed twice runs twice at a time.
     pub(crate) faults: Vec<Fault>,
     /// The shortest and the longest pause of a client, in leases.
@@ -59,7 +59,7 @@ impl Run {
             clocks: None,
             names_holders: true,
             work: Duration::from_millis(10),
-            temper: Temper::Good,
+            behaviour: Behaviour::Good,
             faults: Vec::new(),
             pause: (0.1, 3.0),
             gap_ms: 400,
@@ -86,7 +86,8 @@ impl Run {
 
     /// The minimum number of grants for the run to prove anything.
     pub(crate) fn fewest_grants(&self) -> usize {
-        let paced = if self.temper == Temper::Good { self.pace * self.time.as_secs() } else { 0 };
+        let paced =
+            if self.behaviour == Behaviour::Good { self.pace * self.time.as_secs() } else { 0 };
         self.expect.min_acquires.max(paced as usize)
     }
 
@@ -137,26 +138,26 @@ impl Run {
         let server = Server::bind(&socket).unwrap();
         let writer = Writer::open(&history, &name, "resource").unwrap();
         let serving = std::thread::spawn(move || server.run(&writer).unwrap());
-        let arena = self.prepare(name, &folder, &socket);
-        arena.play();
+        let context = self.prepare(name, &folder, &socket);
+        context.play();
         ResourceClient::connect(&socket).unwrap().stop().unwrap();
         serving.join().unwrap();
-        let expect = arena.run.fitted(&arena.name, &arena.client.capabilities());
-        judge(&arena.run, folder, &expect)
+        let expect = context.run.fitted(&context.name, &context.client.capabilities());
+        judge(&context.run, folder, &expect)
     }
 
-    fn prepare(self, name: String, folder: &Folder, socket: &Path) -> Arena {
+    fn prepare(self, name: String, folder: &Folder, socket: &Path) -> RunContext {
         let history = folder.path().join("history.jsonl");
-        let pen = Writer::open(&history, &name, "injector").unwrap();
+        let writer = Writer::open(&history, &name, "injector").unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .unwrap();
         let client = runtime.block_on(opened(&self.url));
-        let temper = |at| match self.temper {
-            Temper::Good if at + 1 == self.clients => Temper::TryOnly,
-            temper => temper,
+        let behaviour = |at| match self.behaviour {
+            Behaviour::Good if at + 1 == self.clients => Behaviour::TryOnly,
+            behaviour => behaviour,
         };
         let wall_clock = |at: usize| match (&self.clocks, at % 3) {
             (Some(_), 0) => -CLOCK_ERROR,
@@ -173,7 +174,7 @@ impl Run {
             process: format!("c{at}"),
             serial: at as u64,
             seed: self.seed.wrapping_mul(1000).wrapping_add(at as u64),
-            temper: temper(at),
+            behaviour: behaviour(at),
             certain: self.expect.handoff.is_some(),
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap(),
             work_ms: u64::try_from(self.work.as_millis()).unwrap(),
@@ -188,18 +189,18 @@ impl Run {
         // On a busy machine everything takes longer, even the faults: the run goes on until there
         // was enough of everything.
         let latest = over + ENOUGH;
-        Arena { run: self, name, pen, client, runtime, workers, serial, over, latest }
+        RunContext { run: self, name, writer, client, runtime, workers, serial, over, latest }
     }
 }
 
-impl Arena {
+impl RunContext {
     /// Runs the clients and the faults, and checks the locks after the last fault.
     fn play(&self) {
-        let pulse = StallDetector::start(&self.history(), &self.name, None);
+        let stalls = StallDetector::start(&self.history(), &self.name, None);
         let end = Instant::now() + self.run.time;
         std::thread::scope(|scope| {
             for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
-                scope.spawn(move || self.lane(fault, seed));
+                scope.spawn(move || self.inject_repeatedly(fault, seed));
             }
         });
         let end = end.max(Instant::now() + self.run.quiet());
@@ -208,7 +209,7 @@ impl Arena {
             std::thread::sleep(Duration::from_millis(200));
         }
         self.wind_up();
-        drop(pulse);
+        drop(stalls);
         let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
         self.runtime.block_on(self.probe(&probe));
         self.dump();
@@ -244,24 +245,24 @@ impl Arena {
     }
 
     /// A fresh client takes every lock.
-    async fn probe(&self, pen: &Writer) {
+    async fn probe(&self, writer: &Writer) {
         let client = opened(&self.run.url).await;
         for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
-            let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
+            let event = Event::new(Op::Probe, Phase::Invoke, writer.next_n()).lock(&lock);
             let n = event.n;
-            pen.write(event.weight(capacity.into())).unwrap();
+            writer.write(event.weight(capacity.into())).unwrap();
             match self.whole(&client, &lock, capacity).await.unwrap() {
                 Some(guard) => {
                     let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
                     let fenced = client.capabilities().fencing_tokens;
                     let granted = if fenced { granted.fence(guard.token()) } else { granted };
-                    pen.write(granted).unwrap();
+                    writer.write(granted).unwrap();
                     let release = |phase| Event::new(Op::Release, phase, n).lock(&lock);
-                    pen.write(release(Phase::Invoke)).unwrap();
+                    writer.write(release(Phase::Invoke)).unwrap();
                     // On a busy machine it may not be confirmed in time.
-                    pen.write(released(Grip::Plain(guard), release).await).unwrap();
+                    writer.write(released(AnyGuard::Plain(guard), release).await).unwrap();
                 }
-                None => _ = pen.write(Event::new(Op::Probe, Phase::Info, n)).unwrap(),
+                None => _ = writer.write(Event::new(Op::Probe, Phase::Info, n)).unwrap(),
             }
         }
     }

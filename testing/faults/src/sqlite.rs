@@ -2,7 +2,7 @@
 
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
-use crate::workload::Temper;
+use crate::workload::Behaviour;
 use crate::{Case, cases};
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Register, Rule, Unpromised, check,
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = cases![
     sqlite_pause,
     sqlite_force,
     sqlite_mixed,
-    sqlite_deaf,
+    sqlite_ignored_losses,
     sqlite_deceived
 ];
 
@@ -98,19 +98,20 @@ fn sqlite_mixed() {
 
 /// The clients go on with their work after they were told to stop. The harness must then detect the
 /// damage to the unfenced register, while the fenced register must lose nothing.
-fn sqlite_deaf() {
+fn sqlite_ignored_losses() {
     let (run, _, _folder) =
-        run("sqlite_deaf", Expect { fifo: false, min_expiries: 10, ..strict() });
+        run("sqlite_ignored_losses", Expect { fifo: false, min_expiries: 10, ..strict() });
     let lease = Duration::from_millis(300);
-    let (temper, work) = (Temper::Deaf, Duration::from_millis(100));
-    let run = Run { temper, lease, work, gap_ms: 100, pause: (1.0, 3.0), ..run };
+    let (behaviour, work) = (Behaviour::IgnoresLosses, Duration::from_millis(100));
+    let run = Run { behaviour, lease, work, gap_ms: 100, pause: (1.0, 3.0), ..run };
     let (faults, time) = (vec![Fault::Pause; 2], run.time.mul_f64(1.5));
     let outcome = Run { faults, time, expect: fewer(run.expect), ..run }.go();
     let tally = &outcome.tally;
     let broken = tally.overlaps > 0 && tally.stale > 0 && tally.missing(Register::Plain) > 0;
     let fenced = tally.missing(Register::FencedReadWrite);
     if !broken || fenced > 0 {
-        return outcome.must(false, "deaf clients must harm the plain register, and no other");
+        return outcome
+            .must(false, "clients that ignore losses must harm the plain register, and no other");
     }
     // The same history, as recorded by clients that never check their deadlines.
     let blind = check(&blinded(&outcome.history), &outcome.expect);
@@ -124,9 +125,9 @@ fn sqlite_deaf() {
 fn sqlite_deceived() {
     let (run, _, _folder) = run("sqlite_deceived", strict());
     let time = Duration::from_secs(3);
-    let outcome = Run { temper: Temper::Deceived, time, ..run }.go();
+    let outcome = Run { behaviour: Behaviour::Deceived, time, ..run }.go();
     let found = [Rule::R1, Rule::R3Plain].into_iter().all(|rule| outcome.report.failed(rule));
-    outcome.must(found, "a store that lies must be caught");
+    outcome.must(found, "a store that deceives must be caught");
 }
 
 /// Long sections make few grants.

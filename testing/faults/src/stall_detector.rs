@@ -24,8 +24,8 @@ impl StallDetector {
     /// Starts it for the process of this name; without a name, for the process of the faults and
     /// links, which affects all clients.
     pub(crate) fn start(history: &Path, run: &str, name: Option<&str>) -> Self {
-        let pen = Writer::open(history, run, &format!("{}'s pulse", name.unwrap_or("all")));
-        let (pen, name) = (pen.unwrap(), name.map(ToOwned::to_owned));
+        let writer = Writer::open(history, run, &format!("{}'s stalls", name.unwrap_or("all")));
+        let (writer, name) = (writer.unwrap(), name.map(ToOwned::to_owned));
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
@@ -34,7 +34,7 @@ impl StallDetector {
                 std::thread::sleep(BEAT);
                 let late = before.elapsed().saturating_sub(BEAT);
                 if late > STALL {
-                    pen.write(stall(pen.next_n(), name.as_deref(), late)).unwrap();
+                    writer.write(stall(writer.next_n(), name.as_deref(), late)).unwrap();
                 }
             }
         });

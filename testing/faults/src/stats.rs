@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     /// Attempts that ended with an error, because the store could not be asked.
     pub(crate) errors: usize,
     /// The errors that an unavailable store does not explain.
-    pub(crate) odd: Vec<String>,
+    pub(crate) unexpected: Vec<String>,
     /// Losses of which the holders were notified.
     pub(crate) lost: usize,
     /// Grants of a mutex that began before the previous one was released, if deadlines are ignored.
@@ -55,7 +55,7 @@ impl Tally {
             (_, _, Some(Reason::Cancelled)) if acquire => &mut self.cancelled,
             (_, _, Some(Reason::Other(kind))) if acquire => {
                 if !["Unavailable", "Unknown"].contains(&kind.as_str()) {
-                    self.odd.push(kind.clone());
+                    self.unexpected.push(kind.clone());
                 }
                 &mut self.errors
             }

@@ -13,14 +13,14 @@ pub(crate) const ALL: u32 = 1 << 30;
 
 /// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Temper {
+pub(crate) enum Behaviour {
     /// Waits, tries, gives up and cancels, and stops its work when notified of a loss.
     Good,
     /// Good, but only tries.
     TryOnly,
     /// Goes on with its work whatever it is told. It keeps no place while it waits: an admitted
     /// place may last for as long as waiters may be silent, which is more than a short lease.
-    Deaf,
+    IgnoresLosses,
     /// Good, but its store sometimes answers "admitted" to a waiter.
     Deceived,
 }
@@ -94,8 +94,8 @@ impl Kind {
     }
 }
 
-fn millis(dice: &mut Rng, range: RangeInclusive<u64>) -> Duration {
-    Duration::from_millis(dice.u64(range))
+fn millis(rng: &mut Rng, range: RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(rng.u64(range))
 }
 
 /// The longest section: 60 times as long as usual, but no more than three leases, which is enough
@@ -105,29 +105,36 @@ pub(crate) fn longest(work: Duration, lease: Duration) -> Duration {
 }
 
 impl Workload {
-    pub(crate) fn roll(dice: &mut Rng, temper: Temper, weights: bool, times: &Times) -> Self {
-        let kind = match dice.u32(..if weights && temper != Temper::Deaf { 10 } else { 5 }) {
-            0..=4 => Kind::Mutex(dice.u8(..2)),
-            5 | 6 => Kind::Permits(dice.u32(1..=2)),
+    pub(crate) fn random(
+        rng: &mut Rng,
+        behaviour: Behaviour,
+        weights: bool,
+        times: &Times,
+    ) -> Self {
+        let kind = match rng
+            .u32(..if weights && behaviour != Behaviour::IgnoresLosses { 10 } else { 5 })
+        {
+            0..=4 => Kind::Mutex(rng.u8(..2)),
+            5 | 6 => Kind::Permits(rng.u32(1..=2)),
             7 | 8 => Kind::Read,
             _ => Kind::Write,
         };
-        let way = match (temper, dice.u32(..10)) {
-            (Temper::TryOnly, _) | (Temper::Good, 0) => Way::Try,
-            (Temper::Good, 1) => Way::Within(millis(dice, 0..=30)),
-            (Temper::Good, 2) => Way::Cancel(millis(dice, 0..=15)),
+        let way = match (behaviour, rng.u32(..10)) {
+            (Behaviour::TryOnly, _) | (Behaviour::Good, 0) => Way::Try,
+            (Behaviour::Good, 1) => Way::Within(millis(rng, 0..=30)),
+            (Behaviour::Good, 2) => Way::Cancel(millis(rng, 0..=15)),
             _ => Way::Wait,
         };
-        let rest = match temper {
-            Temper::Good | Temper::Deceived => millis(dice, 0..=120),
-            Temper::TryOnly => millis(dice, 2..=30),
-            Temper::Deaf => millis(dice, 0..=50),
+        let rest = match behaviour {
+            Behaviour::Good | Behaviour::Deceived => millis(rng, 0..=120),
+            Behaviour::TryOnly => millis(rng, 2..=30),
+            Behaviour::IgnoresLosses => millis(rng, 0..=50),
         };
         // A few take long enough to be renewed.
-        let long = temper != Temper::Deaf && dice.u32(..40) == 0;
+        let long = behaviour != Behaviour::IgnoresLosses && rng.u32(..40) == 0;
         let most = if long { longest(times.work, times.lease) } else { times.work * 2 };
-        let work = most.mul_f64(dice.f64());
-        Workload { kind, way, work, drop: dice.u32(..12) == 0, rest }
+        let work = most.mul_f64(rng.f64());
+        Workload { kind, way, work, drop: rng.u32(..12) == 0, rest }
     }
 
     /// The same, but the second mutex is waited for or tried, and unlocked: then it is certain when
@@ -142,35 +149,35 @@ impl Workload {
 }
 
 /// A held lock of any kind.
-pub(crate) enum Grip {
+pub(crate) enum AnyGuard {
     Plain(Guard),
     Writer(WriteGuard),
     Leader(Leader),
 }
 
-impl Deref for Grip {
+impl Deref for AnyGuard {
     type Target = Guard;
     fn deref(&self) -> &Guard {
         match self {
-            Grip::Plain(guard) => guard,
-            Grip::Writer(guard) => guard,
-            Grip::Leader(leader) => leader,
+            AnyGuard::Plain(guard) => guard,
+            AnyGuard::Writer(guard) => guard,
+            AnyGuard::Leader(leader) => leader,
         }
     }
 }
 
-impl Grip {
+impl AnyGuard {
     pub(crate) async fn unlock(self) -> Result<()> {
         match self {
-            Grip::Plain(guard) => guard.unlock().await,
-            Grip::Writer(guard) => guard.unlock().await,
-            Grip::Leader(leader) => leader.resign().await,
+            AnyGuard::Plain(guard) => guard.unlock().await,
+            AnyGuard::Writer(guard) => guard.unlock().await,
+            AnyGuard::Leader(leader) => leader.resign().await,
         }
     }
 }
 
 /// The client that asks, and its lease.
-pub(crate) struct Asker<'a> {
+pub(crate) struct Acquirer<'a> {
     pub(crate) client: &'a Client,
     pub(crate) label: &'a str,
     pub(crate) lease: Duration,
@@ -178,9 +185,9 @@ pub(crate) struct Asker<'a> {
     pub(crate) unfair: bool,
 }
 
-impl Asker<'_> {
+impl Acquirer<'_> {
     /// Asks for a lock through its recipe.
-    pub(crate) async fn take(&self, kind: Kind, name: &str, way: Way) -> Result<Option<Grip>> {
+    pub(crate) async fn take(&self, kind: Kind, name: &str, way: Way) -> Result<Option<AnyGuard>> {
         macro_rules! made {
             ($recipe:expr) => {
                 $recipe.lease(self.lease).margin(self.lease / 8).label(self.label)
@@ -219,9 +226,9 @@ impl Asker<'_> {
                     Way::Within(time) => lock.write_within(time).await,
                     Way::Wait | Way::Cancel(_) => lock.write().await.map(Some),
                 };
-                return Ok(writer?.map(Grip::Writer));
+                return Ok(writer?.map(AnyGuard::Writer));
             }
         };
-        Ok(guard?.map(Grip::Plain))
+        Ok(guard?.map(AnyGuard::Plain))
     }
 }

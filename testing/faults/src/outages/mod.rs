@@ -2,9 +2,9 @@
 //! store. All of them must be served after each, in order if the store kept their places, and
 //! nothing may be granted twice.
 
-mod crowd;
+mod clients;
 mod order;
-mod party;
+mod role;
 pub(crate) mod stores;
 
 use crate::breakages::kind;
@@ -14,12 +14,12 @@ use crate::run::number;
 use crate::stall_detector;
 use crate::stats::Tally;
 use crate::{Case, cases};
-use crowd::Crowd;
+use clients::Clients;
 use holdline::store::Capabilities;
 use holdline_checker::{
     Event, Expect, FaultKind, Fences, History, Op, Phase, Rule, Unpromised, Writer, check,
 };
-pub(crate) use party::{PART, party};
+pub(crate) use role::{PART, role};
 use std::time::{Duration, Instant};
 use stores::{Row, Subject, rows};
 
@@ -90,45 +90,45 @@ fn one(row: &Row, plan: Plan) {
     let Some(subject) = (row.open)() else { return };
     let folder = Folder::new();
     let name = format!("outages-{}-{}", row.name, std::process::id());
-    let pen = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
-    let crowd = Crowd::gather(&folder, &name, &subject.url(), LEASE);
-    let pulse =
+    let writer = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
+    let clients = Clients::start(&folder, &name, &subject.url(), LEASE);
+    let stalls =
         stall_detector::StallDetector::start(&folder.path().join("history.jsonl"), &name, None);
-    let mut scene = Scene { row, name, folder, pen, subject, crowd, took: Vec::new() };
-    scene.all_served("at the start");
+    let mut run = OutageRun { row, name, folder, writer, subject, clients, took: Vec::new() };
+    run.all_served("at the start");
     for turn in 0..plan.rounds.0.max(plan.rounds.1) {
         if turn < plan.rounds.0 {
             // Sometimes at once, sometimes after some failed tries.
             let down = [300, 2000, 5000][turn % 3];
-            scene.suffer(turn, Outage::Restart(Duration::from_millis(down)));
+            run.undergo(turn, Outage::Restart(Duration::from_millis(down)));
         }
         if turn < plan.rounds.1 {
-            scene.suffer(turn + 1, Outage::Freeze(plan.frozen));
+            run.undergo(turn + 1, Outage::Freeze(plan.frozen));
         }
     }
-    scene.crowd.end(&scene.name);
-    drop(pulse);
-    scene.look_after();
-    scene.judge();
+    run.clients.end(&run.name);
+    drop(stalls);
+    run.check_afterwards();
+    run.judge();
 }
 
 /// A store, its clients, and the record of their events.
-struct Scene<'a> {
+struct OutageRun<'a> {
     row: &'a Row,
     name: String,
     folder: Folder,
-    pen: Writer,
+    writer: Writer,
     subject: Box<dyn Subject>,
-    crowd: Crowd,
+    clients: Clients,
     /// The time after each outage until all were served.
     took: Vec<Duration>,
 }
 
-impl Scene<'_> {
+impl OutageRun<'_> {
     fn all_served(&mut self, when: &str) {
         let began = Instant::now();
         let url = self.subject.url();
-        self.crowd.all_served(&format!("{}, {when}", self.name), &url);
+        self.clients.all_served(&format!("{}, {when}", self.name), &url);
         self.took.push(began.elapsed());
     }
 
@@ -145,13 +145,13 @@ impl Scene<'_> {
         (0..count).map(|at| (first + at) % all).collect()
     }
 
-    fn suffer(&mut self, turn: usize, outage: Outage) {
-        let (n, victims) = (self.pen.next_n(), self.victims(turn));
+    fn undergo(&mut self, turn: usize, outage: Outage) {
+        let (n, victims) = (self.writer.next_n(), self.victims(turn));
         // A client that holds for a while has just begun to.
-        self.crowd.served_now(["w0", "s0"][turn % 2]);
+        self.clients.served_now(["w0", "s0"][turn % 2]);
         let event = |ph| Event::new(Op::Fault, ph, n).fault(outage.kind());
-        self.pen.write(event(Phase::Invoke)).unwrap();
-        self.pen.write(event(Phase::Ok)).unwrap();
+        self.writer.write(event(Phase::Invoke)).unwrap();
+        self.writer.write(event(Phase::Ok)).unwrap();
         match outage {
             Outage::Restart(down) => {
                 self.subject.kill(&victims);
@@ -164,39 +164,39 @@ impl Scene<'_> {
                 self.subject.go_on(&victims);
             }
         }
-        self.pen.write(Event::new(Op::Heal, Phase::Ok, n)).unwrap();
+        self.writer.write(Event::new(Op::Heal, Phase::Ok, n)).unwrap();
         self.all_served(&format!("after {:?} of nodes {victims:?}", outage.kind()));
     }
 
     /// Checks that a fresh client gets each lock, and that the store is empty when everything left
     /// behind must have expired.
-    fn look_after(&self) {
+    fn check_afterwards(&self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let client = runtime.block_on(opened(&self.subject.url()));
-        let locks = [party::mutex(&self.name), party::election(&self.name)];
+        let locks = [role::mutex(&self.name), role::election(&self.name)];
         for lock in &locks {
-            let n = self.pen.next_n();
+            let n = self.writer.next_n();
             let event = |op, ph| Event::new(op, ph, n).lock(lock);
-            self.pen.write(event(Op::Probe, Phase::Invoke).weight(1)).unwrap();
+            self.writer.write(event(Op::Probe, Phase::Invoke).weight(1)).unwrap();
             let mutex = holdline::Mutex::new(&client, lock).lease(LEASE);
             let guard = runtime.block_on(mutex.lock_within(Duration::from_secs(60))).unwrap();
             let guard = guard.unwrap_or_else(|| panic!("{}: nobody gets {lock}", self.name));
             let fences = client.capabilities().fencing_tokens;
             let granted = event(Op::Probe, Phase::Ok);
             let granted = if fences { granted.fence(guard.token()) } else { granted };
-            self.pen.write(granted).unwrap();
-            self.pen.write(event(Op::Release, Phase::Invoke)).unwrap();
+            self.writer.write(granted).unwrap();
+            self.writer.write(event(Op::Release, Phase::Invoke)).unwrap();
             runtime.block_on(guard.unlock()).unwrap();
-            self.pen.write(event(Op::Release, Phase::Ok)).unwrap();
+            self.writer.write(event(Op::Release, Phase::Ok)).unwrap();
         }
         std::thread::sleep(LEASE + self.row.late);
         for lock in &locks {
             let event = |ph| Event::new(Op::StoreDump, ph, 0).lock(lock);
-            self.pen.write(event(Phase::Invoke)).unwrap();
+            self.writer.write(event(Phase::Invoke)).unwrap();
             let info = runtime.block_on(client.inspect(lock)).unwrap();
             let all = info.holders.iter().chain(&info.waiters);
-            let owners: Vec<String> = all.map(|party| party.id.0.to_string()).collect();
-            self.pen.write(event(Phase::Ok).owners(owners)).unwrap();
+            let owners: Vec<String> = all.map(|participant| participant.id.0.to_string()).collect();
+            self.writer.write(event(Phase::Ok).owners(owners)).unwrap();
         }
     }
 
@@ -236,8 +236,13 @@ impl Scene<'_> {
             self.row.name,
             in_short(&report)
         );
-        let odd = self.crowd.odd();
-        assert!(odd.is_empty(), "{}: {} told of an outage: {odd:#?}", self.name, odd.len());
+        let unexpected = self.clients.unexpected();
+        assert!(
+            unexpected.is_empty(),
+            "{}: {} reported an outage: {unexpected:#?}",
+            self.name,
+            unexpected.len()
+        );
         if let Some(order) = order {
             assert!(order.broken.is_empty(), "{}: {:#?}", self.name, order.broken);
         }

@@ -4,7 +4,7 @@
 use crate::client::{deadline, opened, until_input_ends};
 use crate::recording_store::{ATTEMPT, RecordingStore};
 use crate::stall_detector::StallDetector;
-use crate::workload::Grip;
+use crate::workload::AnyGuard;
 use fastrand::Rng;
 use holdline::{Client, Election, Mutex};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -47,20 +47,20 @@ pub(super) fn election(run: &str) -> String {
 }
 
 /// The role of a client process.
-pub(crate) fn party(part: &str) {
+pub(crate) fn role(part: &str) {
     let part: Part = serde_json::from_str(part).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(act(&part));
+    runtime.block_on(run(&part));
 }
 
-async fn act(part: &Part) {
+async fn run(part: &Part) {
     let stop = until_input_ends();
-    let _pulse = StallDetector::start(&part.history, &part.run, None);
+    let _stalls = StallDetector::start(&part.history, &part.run, None);
     let mut tasks = tokio::task::JoinSet::new();
     for name in part.waiters.iter().chain(&part.standbys) {
         let leads = part.standbys.contains(name);
-        let actor = Actor::new(part, name, leads, &stop).await;
-        tasks.spawn(async move { actor.go_on().await });
+        let contender = Contender::new(part, name, leads, &stop).await;
+        tasks.spawn(async move { contender.go_on().await });
     }
     for name in &part.observers {
         tasks.spawn(observe(part.clone(), name.clone(), Arc::clone(&stop)));
@@ -76,8 +76,8 @@ async fn reached(client: &Client) {
 }
 
 /// A client that acquires the mutex, or leads, again and again.
-struct Actor {
-    pen: Arc<Writer>,
+struct Contender {
+    writer: Arc<Writer>,
     client: Client,
     lock: String,
     name: String,
@@ -86,27 +86,27 @@ struct Actor {
     stop: Arc<AtomicBool>,
 }
 
-impl Actor {
+impl Contender {
     async fn new(part: &Part, name: &str, leads: bool, stop: &Arc<AtomicBool>) -> Self {
-        let pen = Arc::new(Writer::open(&part.history, &part.run, name).unwrap());
+        let writer = Arc::new(Writer::open(&part.history, &part.run, name).unwrap());
         let opened = opened(&part.url).await;
-        let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
+        let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&writer), false);
         let client = Client::new(Arc::new(recorder));
         reached(&client).await;
         let lock = if leads { election(&part.run) } else { mutex(&part.run) };
         let lease = Duration::from_millis(part.lease_ms);
         let (name, stop) = (name.to_owned(), Arc::clone(stop));
-        Actor { pen, client, lock, name, leads, lease, stop }
+        Contender { writer, client, lock, name, leads, lease, stop }
     }
 
     fn write(&self, event: Event) {
-        self.pen.write(event.lock(&self.lock)).unwrap();
+        self.writer.write(event.lock(&self.lock)).unwrap();
     }
 
     async fn go_on(&self) {
-        let mut dice = Rng::with_seed(self.name.bytes().map(u64::from).sum());
+        let mut rng = Rng::with_seed(self.name.bytes().map(u64::from).sum());
         while !self.stop.load(Ordering::Acquire) {
-            let n = self.pen.next_n();
+            let n = self.writer.next_n();
             let ttl = u64::try_from(self.lease.as_millis()).unwrap();
             let event = |ph| Event::new(Op::Acquire, ph, n).weight(1).ttl_ms(ttl);
             self.write(event(Phase::Invoke));
@@ -117,11 +117,11 @@ impl Actor {
                     let fenced = self.client.capabilities().fencing_tokens;
                     self.write(if fenced { granted.fence(guard.token()) } else { granted });
                     let began = tokio::time::Instant::now();
-                    self.hold(n, guard, &mut dice).await;
+                    self.hold(n, guard, &mut rng).await;
                     if !self.client.capabilities().fair_queue {
                         // Without an order, it would have the lock again before others ask.
                         let held = began.elapsed();
-                        sleep(held + Duration::from_millis(dice.u64(..1000))).await;
+                        sleep(held + Duration::from_millis(rng.u64(..1000))).await;
                     }
                 }
                 // An outage must be waited out, not reported as an error.
@@ -134,20 +134,20 @@ impl Actor {
         self.client.settle().await;
     }
 
-    async fn acquire(&self) -> holdline::Result<Grip> {
+    async fn acquire(&self) -> holdline::Result<AnyGuard> {
         if !self.leads {
             let mutex = Mutex::new(&self.client, &self.lock).lease(self.lease);
-            return mutex.label(&self.name).lock().await.map(Grip::Plain);
+            return mutex.label(&self.name).lock().await.map(AnyGuard::Plain);
         }
         let election = Election::new(&self.client, &self.lock).lease(self.lease);
-        election.label(&self.name).campaign(&self.name).await.map(Grip::Leader)
+        election.label(&self.name).campaign(&self.name).await.map(AnyGuard::Leader)
     }
 
     /// Holds for a moment. The first waiter and the first standby hold for longer: if their lock is
     /// not renewed, until it is or they have lost it.
-    async fn hold(&self, n: u64, guard: Grip, dice: &mut Rng) {
+    async fn hold(&self, n: u64, guard: AnyGuard, rng: &mut Rng) {
         let long = self.name.ends_with('0') && self.name.len() == 2;
-        let time = Duration::from_millis(if long { 3000 } else { dice.u64(5..40) });
+        let time = Duration::from_millis(if long { 3000 } else { rng.u64(5..40) });
         let about = |op, ph| Event::new(op, ph, n);
         let over = tokio::time::Instant::now() + time;
         let work = async {
@@ -155,7 +155,7 @@ impl Actor {
                 || (long && guard.remaining() < self.lease.mul_f64(0.65))
             {
                 sleep(SAMPLE.min(time)).await;
-                let k = self.pen.next_n();
+                let k = self.writer.next_n();
                 self.write(about(Op::Claim, Phase::Invoke).k(k));
                 self.write(match deadline(&guard) {
                     Some(until) => about(Op::Claim, Phase::Ok).deadline(until).k(k),
@@ -180,19 +180,19 @@ impl Actor {
 
 /// Records each change of leader that it sees.
 async fn observe(part: Part, name: String, stop: Arc<AtomicBool>) {
-    let pen = Writer::open(&part.observed, &part.run, &name).unwrap();
+    let writer = Writer::open(&part.observed, &part.run, &name).unwrap();
     let client = opened(&part.url).await;
     reached(&client).await;
     let mut observer = Election::new(&client, election(&part.run)).observe().every(LOOK);
     while !stop.load(Ordering::Acquire) {
         // The last call may wait for a change that never comes.
         let Ok(seen) = tokio::time::timeout(LOOK * 5, observer.next()).await else { continue };
-        let event = |ph| Event::new(Op::Acquire, ph, pen.next_n());
+        let event = |ph| Event::new(Op::Acquire, ph, writer.next_n());
         let event = match seen {
             Ok(Some(leader)) => event(Phase::Ok).fence(leader.token).owner(&leader.value),
             Ok(None) => continue,
             Err(error) => event(Phase::Fail).reason(Reason::Other(format!("{error:#}"))),
         };
-        pen.write(event).unwrap();
+        writer.write(event).unwrap();
     }
 }

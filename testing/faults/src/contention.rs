@@ -1,11 +1,11 @@
-//! Crowds: 8 processes with 8 tasks each compete for one lock all the time. Only one may hold at a
-//! time, tokens must rise, and if the store queues, all must have the same share.
+//! Contention: 8 processes with 8 tasks each compete for one lock all the time. Only one may hold
+//! at a time, tokens must rise, and if the store queues, all must have the same share.
 
 use crate::client::{deadline, opened, released, until_input_ends};
 use crate::judge::{Folder, in_short, keep};
 use crate::run::number;
 use crate::workers::{process, soon};
-use crate::workload::Grip;
+use crate::workload::AnyGuard;
 use holdline::{Client, Mutex, clock};
 use holdline_checker::{Event, Expect, Fences, History, Op, Phase, Writer, check};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The variable with a process's part.
-pub(crate) const PART: &str = "HOLDLINE_CROWD_PART";
+pub(crate) const PART: &str = "HOLDLINE_CONTENTION_PART";
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 /// A lease longer than anything here takes.
@@ -63,10 +63,10 @@ impl Shares {
     }
 }
 
-/// Runs a crowd on the store at this URL, for 5 s or `HOLDLINE_CROWD_SECONDS`, or longer if shares
-/// cannot be compared yet.
-pub(crate) fn crowd(title: &str, url: &str) {
-    let seconds = number("HOLDLINE_CROWD_SECONDS").unwrap_or(5);
+/// Lets the tasks compete on the store at this URL, for 5 s or `HOLDLINE_CONTENTION_SECONDS`, or
+/// longer if shares cannot be compared yet.
+pub(crate) fn contend(title: &str, url: &str) {
+    let seconds = number("HOLDLINE_CONTENTION_SECONDS").unwrap_or(5);
     let (folder, run) = (Folder::new(), format!("{title}-{}", std::process::id()));
     let history = folder.path().join("history.jsonl");
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -134,8 +134,8 @@ pub(crate) fn part(part: &str) {
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..TASKS {
             let name = format!("p{}.{task}", part.process);
-            let pen = Writer::open(&part.history, &part.run, &name).unwrap();
-            tasks.spawn(go_on(client.clone(), part.run.clone(), pen, Arc::clone(&stop)));
+            let writer = Writer::open(&part.history, &part.run, &name).unwrap();
+            tasks.spawn(go_on(client.clone(), part.run.clone(), writer, Arc::clone(&stop)));
         }
         while let Some(ended) = tasks.join_next().await {
             ended.unwrap();
@@ -145,22 +145,22 @@ pub(crate) fn part(part: &str) {
 }
 
 /// Locks and unlocks, again and again.
-async fn go_on(client: Client, lock: String, pen: Writer, stop: Arc<AtomicBool>) {
+async fn go_on(client: Client, lock: String, writer: Writer, stop: Arc<AtomicBool>) {
     let mutex = Mutex::new(&client, &lock).lease(LEASE);
     let ttl = u64::try_from(LEASE.as_millis()).unwrap();
     while !stop.load(Ordering::Acquire) {
-        let n = pen.next_n();
+        let n = writer.next_n();
         let event = |op, ph| Event::new(op, ph, n).lock(&lock);
         let asked = |ph| event(Op::Acquire, ph).weight(1).ttl_ms(ttl);
-        pen.write(asked(Phase::Invoke)).unwrap();
-        let grip = Grip::Plain(mutex.lock().await.unwrap());
-        let granted = asked(Phase::Ok).owner(&grip.ticket().0.to_string());
+        writer.write(asked(Phase::Invoke)).unwrap();
+        let guard = AnyGuard::Plain(mutex.lock().await.unwrap());
+        let granted = asked(Phase::Ok).owner(&guard.ticket().0.to_string());
         // On a busy machine the lease may have expired by now.
-        let granted = granted.deadline(deadline(&grip).unwrap_or(clock::now().0));
+        let granted = granted.deadline(deadline(&guard).unwrap_or(clock::now().0));
         let fenced = client.capabilities().fencing_tokens;
-        pen.write(if fenced { granted.fence(grip.token()) } else { granted }).unwrap();
+        writer.write(if fenced { granted.fence(guard.token()) } else { granted }).unwrap();
         tokio::task::yield_now().await;
-        pen.write(event(Op::Release, Phase::Invoke)).unwrap();
-        pen.write(released(grip, |ph| event(Op::Release, ph)).await).unwrap();
+        writer.write(event(Op::Release, Phase::Invoke)).unwrap();
+        writer.write(released(guard, |ph| event(Op::Release, ph)).await).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The clients of an outage run, in processes of their own, and their progress.
 
-use super::party::{PART, Part, election, mutex};
+use super::role::{PART, Part, election, mutex};
 use crate::judge::Folder;
 use crate::workers::{process, soon};
 use holdline_checker::{Event, Op, Phase, Reason};
@@ -17,7 +17,7 @@ const STANDBYS: usize = 8;
 const OBSERVERS: usize = 4;
 
 /// The processes, killed when this is dropped.
-pub(super) struct Crowd {
+pub(super) struct Clients {
     children: Vec<Child>,
     names: Vec<String>,
     /// The events of waiters and standbys.
@@ -35,15 +35,15 @@ struct Progress {
     /// When each client was last served.
     served: BTreeMap<String, u64>,
     /// The processes that reported the store as unavailable.
-    odd: Vec<String>,
+    unexpected: Vec<String>,
     last: u64,
 }
 
 impl Progress {
     fn of(path: &Path) -> Self {
         let file = File::options().create(true).append(true).read(true).open(path).unwrap();
-        let (served, odd) = (BTreeMap::new(), Vec::new());
-        Progress { file, rest: Vec::new(), served, odd, last: 0 }
+        let (served, unexpected) = (BTreeMap::new(), Vec::new());
+        Progress { file, rest: Vec::new(), served, unexpected, last: 0 }
     }
 
     fn read(&mut self) {
@@ -61,15 +61,15 @@ impl Progress {
         match (event.op, event.ph, event.reason) {
             (Op::Acquire, Phase::Ok, _) => _ = self.served.insert(event.process, event.t),
             (Op::Acquire, _, Some(Reason::Other(error))) => {
-                self.odd.push(format!("{}: {error}", event.process));
+                self.unexpected.push(format!("{}: {error}", event.process));
             }
             _ => {}
         }
     }
 }
 
-impl Crowd {
-    pub(super) fn gather(folder: &Folder, run: &str, url: &str, lease: Duration) -> Self {
+impl Clients {
+    pub(super) fn start(folder: &Folder, run: &str, url: &str, lease: Duration) -> Self {
         let [history, observed] =
             ["history.jsonl", "observed.jsonl"].map(|name| folder.path().join(name));
         let names = |word: &str, all: usize, of: usize| -> Vec<String> {
@@ -94,7 +94,7 @@ impl Crowd {
         let [history, observed] = [&history, &observed].map(|path| Progress::of(path));
         // Each lock goes round once, after some leases have expired.
         let limit = Duration::from_secs(60) + lease * 4;
-        Crowd { children, names: all, history, observed, limit }
+        Clients { children, names: all, history, observed, limit }
     }
 
     /// Waits until this client has just succeeded again.
@@ -123,10 +123,10 @@ impl Crowd {
             if missing.is_empty() {
                 return;
             }
-            let odd = self.odd();
+            let unexpected = self.unexpected();
             assert!(
                 Instant::now() < until,
-                "{when}: never served again: {missing:?}; {odd:#?}; the store shows {:#?}",
+                "{when}: never served again: {missing:?}; {unexpected:#?}; the store shows {:#?}",
                 look(url, when.split(',').next().unwrap())
             );
             std::thread::sleep(Duration::from_millis(100));
@@ -134,8 +134,8 @@ impl Crowd {
     }
 
     /// The processes that reported the store as unavailable.
-    pub(super) fn odd(&self) -> Vec<&str> {
-        let all = self.history.odd.iter().chain(&self.observed.odd);
+    pub(super) fn unexpected(&self) -> Vec<&str> {
+        let all = self.history.unexpected.iter().chain(&self.observed.unexpected);
         all.map(|text| text.get(..400).unwrap_or(text)).collect()
     }
 
@@ -163,9 +163,9 @@ fn look(url: &str, run: &str) -> Vec<String> {
         for lock in [mutex(run), election(run)] {
             seen.push(match client.inspect(&lock).await {
                 Ok(info) => {
-                    let say = |party: &holdline::Participant| {
-                        let name = party.note.label.clone().unwrap_or_default();
-                        format!("{name} {} for {:?}", party.token, party.expires_in)
+                    let say = |participant: &holdline::Participant| {
+                        let name = participant.note.label.clone().unwrap_or_default();
+                        format!("{name} {} for {:?}", participant.token, participant.expires_in)
                     };
                     let holders: Vec<_> = info.holders.iter().map(say).collect();
                     let waiters: Vec<_> = info.waiters.iter().map(say).collect();
@@ -178,7 +178,7 @@ fn look(url: &str, run: &str) -> Vec<String> {
     })
 }
 
-impl Drop for Crowd {
+impl Drop for Clients {
     fn drop(&mut self) {
         for child in &mut self.children {
             let _ = child.kill();
