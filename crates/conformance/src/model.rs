@@ -34,7 +34,7 @@ const TICKETS: usize = 8;
 /// The kernel's line, with the store's place number of each ticket.
 struct Model {
     head: Head,
-    deck: MemoryPlaces<()>,
+    line_places: MemoryPlaces<()>,
     /// The place in the store, by ticket.
     places: HashMap<TicketId, Seq>,
 }
@@ -43,7 +43,7 @@ impl Model {
     fn on<T>(&mut self, work: impl FnOnce(&mut ModelLine<'_>) -> Result<T, Infallible>) -> T {
         let mut line = Line {
             head: &mut self.head,
-            places: &mut self.deck,
+            places: &mut self.line_places,
             now: Time(1),
             stamp: 0,
             wake: (|_| {}) as fn(&holdline_kernel::Place<()>),
@@ -54,14 +54,14 @@ impl Model {
 
     /// The tickets in the line, front first, and whether each is admitted.
     fn seen(&self) -> Vec<(TicketId, bool)> {
-        self.deck.iter().map(|place| (place.id, place.seq < self.head.front)).collect()
+        self.line_places.iter().map(|place| (place.id, place.seq < self.head.front)).collect()
     }
 
     /// The same entry, with the model's place number.
     fn translate(&self, id: TicketId, how: Enter) -> Enter {
         match how {
             Enter::Keep(seq) if self.places.get(&id) == Some(&seq) => {
-                let place = self.deck.iter().find(|place| place.id == id);
+                let place = self.line_places.iter().find(|place| place.id == id);
                 Enter::Keep(place.map_or(Seq(0), |place| place.seq))
             }
             Enter::Keep(_) => Enter::Keep(Seq(0)),
@@ -76,8 +76,11 @@ async fn agree(ctx: &Ctx, capacity: u32, weights: &[u32]) {
     let raw = Raw::new(ctx).await;
     let seed = fastrand::u64(..);
     let mut dice = fastrand::Rng::with_seed(seed);
-    let mut model =
-        Model { head: Head::default(), deck: MemoryPlaces::default(), places: HashMap::new() };
+    let mut model = Model {
+        head: Head::default(),
+        line_places: MemoryPlaces::default(),
+        places: HashMap::new(),
+    };
     let mut tickets: Vec<Ticket> = Vec::new();
     for step in 0..STEPS {
         if tickets.len() < TICKETS {

@@ -36,7 +36,7 @@ pub(crate) fn run(common: &Common, report: &mut Report) {
 /// A line in memory, at a fixed time.
 struct Memory {
     head: Head,
-    deck: MemoryPlaces<()>,
+    places: MemoryPlaces<()>,
     capacity: u32,
     next: u128,
 }
@@ -45,7 +45,7 @@ impl Memory {
     /// A line with this many places: readers that all hold, or one holder and waiters.
     fn with(places: u32, capacity: u32) -> Self {
         let mut memory =
-            Memory { head: Head::default(), deck: MemoryPlaces::default(), capacity, next: 0 };
+            Memory { head: Head::default(), places: MemoryPlaces::default(), capacity, next: 0 };
         for _ in 0..places + u32::from(capacity == 1) {
             let ticket = memory.ticket();
             memory.enter(&ticket, Enter::Queue);
@@ -73,7 +73,7 @@ impl Memory {
         let wake = |place: &Place<()>| {
             black_box(place.id);
         };
-        Line { head: &mut self.head, places: &mut self.deck, now: Time(1), stamp: 1, wake }
+        Line { head: &mut self.head, places: &mut self.places, now: Time(1), stamp: 1, wake }
     }
 
     fn enter(&mut self, ticket: &Ticket, how: Enter) -> Standing {
@@ -87,7 +87,7 @@ impl Memory {
     }
 
     fn front(&self) -> TicketId {
-        self.deck.iter().next().expect("somebody is there").id
+        self.places.iter().next().expect("somebody is there").id
     }
 }
 
@@ -117,7 +117,7 @@ fn lines(common: &Common, who: &str, capacity: u32) -> (Table, f64) {
         let keep = || {
             let mut line = Memory::with(places.max(1), capacity);
             let ticket = Ticket { id: line.front(), ..line.ticket() };
-            let seq = line.deck.iter().next().map_or(Seq(0), |place| place.seq);
+            let seq = line.places.iter().next().map_or(Seq(0), |place| place.seq);
             move || {
                 black_box(line.enter(&ticket, Enter::Keep(seq)));
             }

@@ -86,17 +86,17 @@ impl History {
     }
 }
 
-struct Bad {
+struct Malformed {
     what: String,
     cut_off: bool,
 }
 
-fn one(line: &[u8]) -> Result<Event, Bad> {
-    let bad = |e: serde_json::Error| Bad { what: e.to_string(), cut_off: e.is_eof() };
+fn one(line: &[u8]) -> Result<Event, Malformed> {
+    let bad = |e: serde_json::Error| Malformed { what: e.to_string(), cut_off: e.is_eof() };
     let event: Event = serde_json::from_slice(line).map_err(bad)?;
     if event.v == VERSION {
         return Ok(event);
     }
     let what = format!("its version is {}, and this program reads version {VERSION}", event.v);
-    Err(Bad { what, cut_off: false })
+    Err(Malformed { what, cut_off: false })
 }

@@ -10,41 +10,41 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A breakage: `does` breaks a part, `undoes` repairs it.
-pub(crate) struct Deed<T> {
+/// A breakage of a part that can be repaired.
+pub(crate) struct Reversible<T> {
     pub(crate) kind: FaultKind,
     /// The duration, in leases.
-    pub(crate) token_count: (f64, f64),
-    pub(crate) thing: Arc<T>,
-    pub(crate) does: fn(&T),
-    pub(crate) undoes: fn(&T),
+    pub(crate) duration: (f64, f64),
+    pub(crate) part: Arc<T>,
+    pub(crate) breaks: fn(&T),
+    pub(crate) repairs: fn(&T),
 }
 
-/// Undoes a deed when it is dropped.
+/// Undoes a breakage when it is dropped.
 struct Undo<T> {
-    thing: Arc<T>,
-    undoes: fn(&T),
+    part: Arc<T>,
+    repairs: fn(&T),
 }
 
 impl<T> Drop for Undo<T> {
     fn drop(&mut self) {
-        (self.undoes)(&self.thing);
+        (self.repairs)(&self.part);
     }
 }
 
-impl<T: Send + Sync + 'static> Breakage for Deed<T> {
+impl<T: Send + Sync + 'static> Breakage for Reversible<T> {
     fn kind(&self) -> FaultKind {
         self.kind.clone()
     }
 
     fn span(&self) -> (f64, f64) {
-        self.token_count
+        self.duration
     }
 
     fn start(&self) -> Box<dyn Any> {
-        // A panic halfway undoes it as well.
-        let undo = Undo { thing: Arc::clone(&self.thing), undoes: self.undoes };
-        (self.does)(&self.thing);
+        // A panic halfway repairs it as well.
+        let undo = Undo { part: Arc::clone(&self.part), repairs: self.repairs };
+        (self.breaks)(&self.part);
         Box::new(undo)
     }
 }
@@ -103,26 +103,25 @@ impl<T: DerefMut<Target = Server> + Send + 'static> Process for T {}
 
 /// The server crashes, and comes back with its data.
 pub(crate) fn restarts<T: Process>(process: &Shared<T>) -> Arc<dyn Breakage> {
-    Arc::new(Deed {
+    Arc::new(Reversible {
         kind: FaultKind::StoreRestart,
-        token_count: (0.0, 0.5),
-        thing: Arc::clone(process),
-        does: |process| lock(process).kill(),
-        undoes: |process| Server::restart(&mut lock(process)).unwrap_or_else(|why| panic!("{why}")),
+        duration: (0.0, 0.5),
+        part: Arc::clone(process),
+        breaks: |process| lock(process).kill(),
+        repairs: |process| {
+            Server::restart(&mut lock(process)).unwrap_or_else(|why| panic!("{why}"));
+        },
     })
 }
 
 /// The server crashes, and comes back without its data after a while.
-pub(crate) fn forgets(
-    process: &Shared<redis::Server>,
-    token_count: (f64, f64),
-) -> Arc<dyn Breakage> {
-    Arc::new(Deed {
+pub(crate) fn forgets(process: &Shared<redis::Server>, duration: (f64, f64)) -> Arc<dyn Breakage> {
+    Arc::new(Reversible {
         kind: kind("restart_empty"),
-        token_count,
-        thing: Arc::clone(process),
-        does: |process| lock(process).kill(),
-        undoes: |process| {
+        duration,
+        part: Arc::clone(process),
+        breaks: |process| lock(process).kill(),
+        repairs: |process| {
             let mut process = lock(process);
             process.forget();
             process.restart();
@@ -132,13 +131,13 @@ pub(crate) fn forgets(
 
 /// The server is stopped, for less than a lease and for more than one.
 pub(crate) fn stops<T: Process>(process: &Shared<T>) -> Vec<Arc<dyn Breakage>> {
-    let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
-        Arc::new(Deed {
+    let stops = |word: &str, duration| -> Arc<dyn Breakage> {
+        Arc::new(Reversible {
             kind: kind(word),
-            token_count,
-            thing: Arc::clone(process),
-            does: |process| lock(process).pause(),
-            undoes: |process| lock(process).resume(),
+            duration,
+            part: Arc::clone(process),
+            breaks: |process| lock(process).pause(),
+            repairs: |process| lock(process).resume(),
         })
     };
     vec![stops("server_stop_short", SHORT), stops("server_stop_long", LONG)]
@@ -147,15 +146,15 @@ pub(crate) fn stops<T: Process>(process: &Shared<T>) -> Vec<Arc<dyn Breakage>> {
 /// All breakages of a link: cut, stalled either way, slow, and with replies lost after the server
 /// has acted.
 pub(crate) fn links(link: &Arc<Link>) -> Vec<Arc<dyn Breakage>> {
-    let deed = |kind, token_count, does| -> Arc<dyn Breakage> {
-        Arc::new(Deed { kind, token_count, thing: Arc::clone(link), does, undoes: Link::mend })
+    let breakage = |kind, duration, breaks| -> Arc<dyn Breakage> {
+        Arc::new(Reversible { kind, duration, part: Arc::clone(link), breaks, repairs: Link::mend })
     };
     vec![
-        deed(FaultKind::Partition, (0.1, 1.5), Link::cut),
-        deed(kind("requests_stalled"), (0.1, 1.5), |link| link.stall(Way::Requests)),
-        deed(kind("replies_stalled"), (0.1, 1.5), |link| link.stall(Way::Replies)),
-        deed(FaultKind::Slow, (0.2, 1.0), |link| link.delay(Duration::from_millis(40))),
-        deed(kind("replies_lost"), (0.1, 0.2), |link| {
+        breakage(FaultKind::Partition, (0.1, 1.5), Link::cut),
+        breakage(kind("requests_stalled"), (0.1, 1.5), |link| link.stall(Way::Requests)),
+        breakage(kind("replies_stalled"), (0.1, 1.5), |link| link.stall(Way::Replies)),
+        breakage(FaultKind::Slow, (0.2, 1.0), |link| link.delay(Duration::from_millis(40))),
+        breakage(kind("replies_lost"), (0.1, 0.2), |link| {
             for _ in 0..4 {
                 link.lose_next_reply();
             }

@@ -2,7 +2,7 @@
 //!
 //! Half of the clients reach the server over a link that breaks, the others directly.
 
-use crate::breakages::{self, Deed, INSTANT, Shared, kind, lock};
+use crate::breakages::{self, INSTANT, Reversible, Shared, kind, lock};
 use crate::contention::contend;
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, strict};
@@ -172,20 +172,20 @@ impl Place<'_> {
     }
 
     fn sessions_ended(&self) -> Arc<dyn Breakage> {
-        Arc::new(Deed {
+        Arc::new(Reversible {
             kind: kind("sessions_ended"),
-            token_count: INSTANT,
-            thing: Arc::clone(&self.server),
-            does: |server| {
+            duration: INSTANT,
+            part: Arc::clone(&self.server),
+            breaks: |server| {
                 let server = lock(server);
                 (server.end_sessions)(server.port());
             },
-            undoes: |_| {},
+            repairs: |_| {},
         })
     }
 
-    fn link(&self, word: &str, token_count: (f64, f64), does: fn(&Link)) -> Arc<dyn Breakage> {
-        let (kind, thing) = (kind(word), Arc::clone(&self.link));
-        Arc::new(Deed { kind, token_count, thing, does, undoes: Link::mend })
+    fn link(&self, word: &str, duration: (f64, f64), breaks: fn(&Link)) -> Arc<dyn Breakage> {
+        let (kind, part) = (kind(word), Arc::clone(&self.link));
+        Arc::new(Reversible { kind, duration, part, breaks, repairs: Link::mend })
     }
 }

@@ -1,7 +1,7 @@
 //! Breakages of a cluster of three nodes, one at a time, so that there is always a majority; and
 //! breakages that cut off clients.
 
-use crate::breakages::{Deed, kind};
+use crate::breakages::{Reversible, kind};
 use crate::inject::Breakage;
 use crate::run::Run;
 use holdline_checker::{Expect, FaultKind};
@@ -57,13 +57,13 @@ impl Place {
 
     /// All breakages of the nodes.
     pub(crate) fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
-        badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
+        node_faults(&self.nodes, &[NodeFault::PROCESSES, NodeFault::BETWEEN].concat())
     }
 }
 
 /// A breakage of one of the nodes.
 #[derive(Clone, Copy)]
-enum Bad {
+enum NodeFault {
     LeaderKilled,
     NodeKilled,
     /// For longer than an election takes.
@@ -74,85 +74,93 @@ enum Bad {
     NodesSlow,
 }
 
-impl Bad {
+impl NodeFault {
     /// The breakages of processes.
-    const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
+    const PROCESSES: [NodeFault; 3] =
+        [NodeFault::LeaderKilled, NodeFault::NodeKilled, NodeFault::LeaderStopped];
     /// The breakages of the network between nodes.
-    const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
+    const BETWEEN: [NodeFault; 3] =
+        [NodeFault::LeaderCutOff, NodeFault::NodeCutOff, NodeFault::NodesSlow];
 
     /// Its name in the history, and its duration in leases.
     fn what(self) -> (FaultKind, (f64, f64)) {
-        let (word, token_count) = match self {
-            Bad::LeaderKilled => ("leader_killed", (0.2, 1.5)),
-            Bad::NodeKilled => ("node_killed", (0.0, 1.0)),
-            Bad::LeaderStopped => ("leader_stopped", (0.7, 1.2)),
-            Bad::LeaderCutOff => ("leader_cut_off", (0.5, 1.5)),
-            Bad::NodeCutOff => ("node_cut_off", (0.2, 1.5)),
-            Bad::NodesSlow => ("nodes_slow", (0.5, 1.5)),
+        let (word, duration) = match self {
+            NodeFault::LeaderKilled => ("leader_killed", (0.2, 1.5)),
+            NodeFault::NodeKilled => ("node_killed", (0.0, 1.0)),
+            NodeFault::LeaderStopped => ("leader_stopped", (0.7, 1.2)),
+            NodeFault::LeaderCutOff => ("leader_cut_off", (0.5, 1.5)),
+            NodeFault::NodeCutOff => ("node_cut_off", (0.2, 1.5)),
+            NodeFault::NodesSlow => ("nodes_slow", (0.5, 1.5)),
         };
-        (kind(word), token_count)
+        (kind(word), duration)
     }
 
     fn begin(self, nodes: &mut Nodes) {
         nodes.victim = match self {
-            Bad::NodeKilled | Bad::NodeCutOff => fastrand::usize(..3),
+            NodeFault::NodeKilled | NodeFault::NodeCutOff => fastrand::usize(..3),
             _ => nodes.cluster.leader(),
         };
         match self {
-            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.kill(nodes.victim),
-            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].pause(),
-            Bad::LeaderCutOff | Bad::NodeCutOff => nodes.cluster.network().cut_off(nodes.victim),
-            Bad::NodesSlow => nodes.cluster.network().delay(Duration::from_millis(50)),
+            NodeFault::LeaderKilled | NodeFault::NodeKilled => nodes.cluster.kill(nodes.victim),
+            NodeFault::LeaderStopped => nodes.cluster.servers[nodes.victim].pause(),
+            NodeFault::LeaderCutOff | NodeFault::NodeCutOff => {
+                nodes.cluster.network().cut_off(nodes.victim);
+            }
+            NodeFault::NodesSlow => nodes.cluster.network().delay(Duration::from_millis(50)),
         }
     }
 
     fn end(self, nodes: &mut Nodes) {
         match self {
-            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.restart(nodes.victim),
-            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].resume(),
-            Bad::LeaderCutOff | Bad::NodeCutOff | Bad::NodesSlow => nodes.cluster.network().mend(),
+            NodeFault::LeaderKilled | NodeFault::NodeKilled => nodes.cluster.restart(nodes.victim),
+            NodeFault::LeaderStopped => nodes.cluster.servers[nodes.victim].resume(),
+            NodeFault::LeaderCutOff | NodeFault::NodeCutOff | NodeFault::NodesSlow => {
+                nodes.cluster.network().mend();
+            }
         }
     }
 }
 
 /// A breakage of a node, with the nodes.
-struct Badly {
+struct FaultOfNodes {
     nodes: Arc<Mutex<Nodes>>,
-    bad: Bad,
+    fault: NodeFault,
 }
 
 /// The breakages of the nodes in each of these ways.
-fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
-    fn with(badly: &Badly, act: impl FnOnce(&mut Nodes)) {
-        act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
+fn node_faults(nodes: &Arc<Mutex<Nodes>>, ways: &[NodeFault]) -> Vec<Arc<dyn Breakage>> {
+    fn with(faulty: &FaultOfNodes, act: impl FnOnce(&mut Nodes)) {
+        act(&mut faulty.nodes.lock().unwrap_or_else(PoisonError::into_inner));
     }
-    let deed = |bad: &Bad| -> Arc<dyn Breakage> {
-        let (kind, token_count) = bad.what();
-        Arc::new(Deed {
+    let breakage = |fault: &NodeFault| -> Arc<dyn Breakage> {
+        let (kind, duration) = fault.what();
+        Arc::new(Reversible {
             kind,
-            token_count,
-            thing: Arc::new(Badly { nodes: Arc::clone(nodes), bad: *bad }),
-            does: |badly| with(badly, |nodes| badly.bad.begin(nodes)),
-            undoes: |badly| with(badly, |nodes| badly.bad.end(nodes)),
+            duration,
+            part: Arc::new(FaultOfNodes { nodes: Arc::clone(nodes), fault: *fault }),
+            breaks: |faulty| with(faulty, |nodes| faulty.fault.begin(nodes)),
+            repairs: |faulty| with(faulty, |nodes| faulty.fault.end(nodes)),
         })
     };
-    ways.iter().map(deed).collect()
+    ways.iter().map(breakage).collect()
 }
 
 /// All breakages that cut off the clients of these routes.
 pub(crate) fn cut_off(routes: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
-    let deed = |kind, does| -> Arc<dyn Breakage> {
-        let thing = Arc::clone(routes);
-        Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: FlakyLinks::mend })
+    let breakage = |kind, breaks| -> Arc<dyn Breakage> {
+        let part = Arc::clone(routes);
+        Arc::new(Reversible { kind, duration: (0.1, 2.0), part, breaks, repairs: FlakyLinks::mend })
     };
     vec![
-        deed(FaultKind::Partition, |routes| routes.cut(Cut::Closed)),
-        deed(kind("silence"), |routes| routes.cut(Cut::Silence)),
-        deed(kind("requests_stalled"), |routes| routes.cut(Cut::Requests)),
-        deed(kind("replies_stalled"), |routes| routes.cut(Cut::Replies)),
-        deed(FaultKind::Slow, |routes| {
+        breakage(FaultKind::Partition, |routes| routes.cut(Cut::Closed)),
+        breakage(kind("silence"), |routes| routes.cut(Cut::Silence)),
+        breakage(kind("requests_stalled"), |routes| routes.cut(Cut::Requests)),
+        breakage(kind("replies_stalled"), |routes| routes.cut(Cut::Replies)),
+        breakage(FaultKind::Slow, |routes| {
             routes.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
         }),
-        deed(kind("replies_lost"), |routes| routes.links.iter().for_each(Link::lose_next_reply)),
+        breakage(kind("replies_lost"), |routes| {
+            routes.links.iter().for_each(Link::lose_next_reply);
+        }),
     ]
 }

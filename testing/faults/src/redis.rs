@@ -4,7 +4,7 @@
 //! keeps its data promises everything. [`forgetful`] has what a server does not promise when it
 //! loses them; even then every stale token must be refused.
 
-use crate::breakages::{self, Deed, INSTANT, Shared, lock};
+use crate::breakages::{self, INSTANT, Reversible, Shared, lock};
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
 use crate::{Case, cases};
@@ -75,9 +75,9 @@ impl Place {
         [self.url.clone(), format!("redis://{}", self.link.address())]
     }
 
-    fn ask(&self, kind: FaultKind, does: fn(&Mutex<Server>)) -> Arc<dyn Breakage> {
-        let thing = Arc::clone(&self.server);
-        Arc::new(Deed { kind, token_count: INSTANT, thing, does, undoes: |_| {} })
+    fn ask(&self, kind: FaultKind, breaks: fn(&Mutex<Server>)) -> Arc<dyn Breakage> {
+        let part = Arc::clone(&self.server);
+        Arc::new(Reversible { kind, duration: INSTANT, part, breaks, repairs: |_| {} })
     }
 
     /// All breakages that make the server forget no place.

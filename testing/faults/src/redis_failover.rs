@@ -47,7 +47,7 @@ impl Topology {
 struct Failover(Arc<Topology>);
 
 /// Makes the killed server follow the other, which has taken over.
-struct Reunion(Arc<Topology>);
+struct Rejoin(Arc<Topology>);
 
 /// Asks a server. Sentinels close the connections of a server whose role they change.
 fn ask<T: redis::FromRedisValue>(server: &Server, words: &[&str]) -> Option<T> {
@@ -84,13 +84,13 @@ impl Breakage for Failover {
 }
 
 impl Failover {
-    fn kill(&self) -> Reunion {
+    fn kill(&self) -> Rejoin {
         self.0.both()[0].kill();
-        Reunion(Arc::clone(&self.0))
+        Rejoin(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Reunion {
+impl Drop for Rejoin {
     fn drop(&mut self) {
         let pair = &mut *self.0.both();
         wait_until("the replica takes over", || {

@@ -1,7 +1,7 @@
 //! A simulated server of sequential entries: sessions that expire, and news of changes, which
 //! arrive in order, or with a detectable gap.
 
-use crate::invariants::{Line as At, Lock, Spot};
+use crate::invariants::{Line as At, Lock, PlaceView};
 use crate::server::{Answer, Request, Seen};
 use crate::world::{Event, World};
 use holdline::stores::simulated::{Asked, Change, Listed, Question, Told};
@@ -48,15 +48,15 @@ impl Entries {
         let line = self.lines.get(&lock).map_or(&[][..], Vec::as_slice);
         let capacity = line.first().map_or(0, |entry| entry.capacity);
         let weights = line.iter().map(|entry| entry.listed.weight);
-        let spot = |(entry, admitted): (&Entry, bool)| {
+        let place = |(entry, admitted): (&Entry, bool)| {
             let Listed { id, create, weight, .. } = entry.listed;
-            Spot { id, seq: seq(create), weight, client: entry.client, admitted }
+            PlaceView { id, seq: seq(create), weight, client: entry.client, admitted }
         };
         let expires = |entry: &Entry| {
             self.sessions.get(&entry.session).map_or(Time(0), |session| session.expires)
         };
         Seen {
-            spots: line.iter().zip(rule::admitted_prefix(capacity, weights)).map(spot).collect(),
+            places: line.iter().zip(rule::admitted_prefix(capacity, weights)).map(place).collect(),
             expires: line.iter().map(expires).collect(),
             capacity,
         }

@@ -104,8 +104,8 @@ impl World {
         let least = if self.plan.class == Class::QuorumWipes { 100 } else { 1 };
         self.servers[server].down = self.soon(least, least + 300);
         let lines = std::mem::take(&mut self.servers[server].lines);
-        for (lock, (head, deck)) in lines {
-            for place in deck.iter() {
+        for (lock, (head, places)) in lines {
+            for place in places.iter() {
                 let (id, seq) = (place.id, place.seq);
                 self.tell(&Fact::Removed { line: (lock, server), id, seq, cause: Cause::Wiped });
             }

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::entries::Entries;
-use crate::invariants::{Cause, Fact, Line as At, Lock, Spot};
+use crate::invariants::{Cause, Fact, Line as At, Lock, PlaceView};
 use crate::plan::{Bug, Class};
 use crate::world::{Event, Message, World};
 use holdline::stores::simulated::{Asked, Question, Told};
@@ -90,7 +90,7 @@ pub(crate) struct Server {
 
 /// A snapshot of a line before or after an operation.
 pub(crate) struct Seen {
-    pub(crate) spots: Vec<Spot>,
+    pub(crate) places: Vec<PlaceView>,
     pub(crate) expires: Vec<Time>,
     pub(crate) capacity: u32,
 }
@@ -104,21 +104,21 @@ impl Server {
     }
 
     pub(crate) fn count(&self, lock: Lock) -> usize {
-        let places = self.lines.get(&lock).map_or(0, |(_, deck)| deck.iter().count());
+        let places = self.lines.get(&lock).map_or(0, |(_, places)| places.iter().count());
         places + self.entries.count(lock)
     }
 
     /// The first place of a line, as an operator would see it.
     pub(crate) fn first(&self, lock: Lock) -> Option<TicketId> {
-        let place = self.lines.get(&lock).and_then(|(_, deck)| deck.iter().next());
+        let place = self.lines.get(&lock).and_then(|(_, places)| places.iter().next());
         place.map(|place| place.id).or_else(|| self.entries.first(lock))
     }
 
     fn seen(&self, lock: Lock) -> Seen {
-        let Some((head, deck)) = self.lines.get(&lock) else {
-            return Seen { spots: vec![], expires: vec![], capacity: 0 };
+        let Some((head, places)) = self.lines.get(&lock) else {
+            return Seen { places: vec![], expires: vec![], capacity: 0 };
         };
-        let spot = |place: &Place<usize>| Spot {
+        let place = |place: &Place<usize>| PlaceView {
             id: place.id,
             seq: place.seq,
             weight: place.weight,
@@ -126,8 +126,8 @@ impl Server {
             admitted: place.seq < head.front,
         };
         Seen {
-            spots: deck.iter().map(spot).collect(),
-            expires: deck.iter().map(|place| place.expires).collect(),
+            places: places.iter().map(place).collect(),
+            expires: places.iter().map(|place| place.expires).collect(),
             capacity: head.capacity,
         }
     }
@@ -221,12 +221,12 @@ impl World {
         let (answer, mut woken) = self.servers[server].act(now, lock, client, request, bug);
         let after = self.servers[server].seen(lock);
         if let Request::Evict(id) = request
-            && let Some(spot) = before.spots.iter().find(|spot| spot.id == id)
+            && let Some(place) = before.places.iter().find(|place| place.id == id)
             && answer != Answer::Evicted(None)
         {
             self.stats.evictions += 1;
-            self.note(format_args!("line {line:?}: {spot:?} is broken by force"));
-            woken.push((spot.client, id, spot.seq));
+            self.note(format_args!("line {line:?}: {place:?} is broken by force"));
+            woken.push((place.client, id, place.seq));
         }
         for (client, id, seq) in woken {
             self.stats.notices += 1;
@@ -241,37 +241,37 @@ impl World {
     }
 
     pub(crate) fn tell_removed(&mut self, line: At, before: &Seen, after: &Seen, request: Request) {
-        for spot in &before.spots {
-            if after.spots.iter().any(|other| other.seq == spot.seq) {
+        for place in &before.places {
+            if after.places.iter().any(|other| other.seq == place.seq) {
                 continue;
             }
             let cause = match request {
-                Request::Leave(id) if id == spot.id => Cause::Left,
-                Request::Ask(Asked { question: Question::Delete(id), .. }) if id == spot.id => {
+                Request::Leave(id) if id == place.id => Cause::Left,
+                Request::Ask(Asked { question: Question::Delete(id), .. }) if id == place.id => {
                     Cause::Left
                 }
-                Request::Evict(id) if id == spot.id => Cause::Evicted,
+                Request::Evict(id) if id == place.id => Cause::Evicted,
                 _ => Cause::Lapsed,
             };
             if cause == Cause::Lapsed {
                 self.stats.lapses += 1;
-                self.note(format_args!("  line {line:?}: {:?} is gone", spot.seq));
+                self.note(format_args!("  line {line:?}: {:?} is gone", place.seq));
             }
-            self.tell(&Fact::Removed { line, id: spot.id, seq: spot.seq, cause });
+            self.tell(&Fact::Removed { line, id: place.id, seq: place.seq, cause });
         }
     }
 
     pub(crate) fn tell_line(&mut self, line: At, before: &Seen, after: &Seen) {
         let clock = self.servers[line.1].clock;
-        self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.spots });
-        for (spot, expires) in after.spots.iter().zip(&after.expires) {
-            let (id, seq) = (spot.id, spot.seq);
+        self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.places });
+        for (place, expires) in after.places.iter().zip(&after.expires) {
+            let (id, seq) = (place.id, place.seq);
             // Waiting places too: a place is kept as long if it is admitted meanwhile.
             self.tell(&Fact::Promised { line, id, seq, until: clock.when(*expires) });
-            if !spot.admitted {
+            if !place.admitted {
                 continue;
             }
-            if !before.spots.iter().any(|other| other.seq == seq && other.admitted) {
+            if !before.places.iter().any(|other| other.seq == seq && other.admitted) {
                 self.tell(&Fact::Admitted { line, seq });
             }
         }

@@ -13,7 +13,7 @@ const APT_UNPACK: &str = include_str!("apt-unpack.sh");
 
 /// A program of a package of another release.
 #[derive(Debug)]
-pub struct Apart {
+pub struct OtherRelease {
     /// The release.
     pub suite: &'static str,
     /// The package.
@@ -28,7 +28,7 @@ pub struct Apart {
     pub whole: bool,
 }
 
-impl Apart {
+impl OtherRelease {
     /// Whether the installed program of this name is a different one.
     pub(crate) fn is_other(&self, binary: &Path) -> bool {
         let says = Command::new(binary).arg("--version").output();

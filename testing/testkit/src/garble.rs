@@ -19,14 +19,14 @@ use tokio::runtime::Runtime;
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
-/// let garble = holdline_testkit::Garble::to("127.0.0.1:2181", 1)?;
+/// let garble = holdline_testkit::GarblingProxy::to("127.0.0.1:2181", 1)?;
 /// let url = format!("zookeeper://{}", garble.address());
 /// garble.every(2000); // one fault in some 2000 bytes of replies
 /// garble.every(0); // from now on all bytes arrive as they were sent
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Garble {
+pub struct GarblingProxy {
     address: SocketAddr,
     state: Arc<State>,
     /// An option, so that it can be shut down without waiting, also inside another runtime.
@@ -43,7 +43,7 @@ struct State {
     faults: AtomicU64,
 }
 
-impl Garble {
+impl GarblingProxy {
     /// Opens a local port that leads to `server`, without faults yet.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Garble {
     }
 }
 
-impl Drop for Garble {
+impl Drop for GarblingProxy {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -8,7 +8,7 @@
 //! free ports; they end with the test, or with the process at the latest.
 //!
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
-//! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
+//! or both, delayed, and made to lose a reply; a [`GarblingProxy`] corrupts replies.
 //!
 //! With the feature `library` there are parts for tests of the library: a lock that is held and
 //! waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`] in turn,
@@ -61,7 +61,7 @@ mod wall_clock;
 mod warnings;
 mod wheel;
 
-pub use apart::Apart;
+pub use apart::OtherRelease;
 pub use choice::Choice;
 #[cfg(feature = "library")]
 pub use contested::{behind, contested};
@@ -72,7 +72,7 @@ pub use eventually::{soon, until};
 pub use eventually::{wait_for, wait_until};
 pub use folder::Folder;
 #[cfg(feature = "links")]
-pub use garble::Garble;
+pub use garble::GarblingProxy;
 pub use install::{install_missing, packages_from_apt};
 #[cfg(feature = "links")]
 pub use link::{Link, Way};

@@ -6,7 +6,7 @@
 //! later; nothing is ever removed from the middle of a stream. A lost reply
 //! ([`Link::lose_next_reply`]) ends the connection, as a reset does.
 
-use crate::pump::{Pipe, Valve};
+use crate::pump::{Direction, Pipe};
 use std::io::{self, Error};
 use std::net::{self, Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -217,11 +217,12 @@ async fn serve(
     counts.open.fetch_add(1, Ordering::SeqCst);
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
-    let requests = Pipe { from: client_reads, to: server_writes, valve: Valve::requests(&rules) };
+    let requests =
+        Pipe { from: client_reads, to: server_writes, direction: Direction::requests(&rules) };
     let replies = Pipe {
         from: server_reads,
         to: client_writes,
-        valve: Valve::replies(&rules, Arc::clone(&counts)),
+        direction: Direction::replies(&rules, Arc::clone(&counts)),
     };
     let mut closing = rules;
     // When one direction ends, the other is closed.

@@ -43,16 +43,16 @@ pub(crate) fn link(port: u16) -> Link {
 }
 
 /// A port that accepts callers, until the process ends.
-pub(crate) struct Front {
+pub(crate) struct Acceptor {
     pub(crate) port: u16,
     listener: TcpListener,
 }
 
-impl Front {
+impl Acceptor {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has an address").port();
-        Front { port, listener }
+        Acceptor { port, listener }
     }
 
     /// Connects each caller, once `meet` has read its first bytes and returned where to connect it,

@@ -3,7 +3,7 @@
 #[cfg(feature = "links")]
 use crate::network::Network;
 use crate::node::Node;
-use crate::server::{Life, Server, check_ports};
+use crate::server::{Lifetime, Server, check_ports};
 use crate::topology::Deployment;
 use crate::{Folder, Outcome, missing, wait_for};
 use rustix::process::Signal;
@@ -88,7 +88,7 @@ impl Private {
             let deployment = describe();
             let (url, leads) = (deployment.url.clone(), deployment.leads);
             let nodes: Vec<Node> = deployment.nodes().cloned().collect();
-            match deployment.start(folder.path(), Life::OfItsOwner, &mut |_| Ok(())) {
+            match deployment.start(folder.path(), Lifetime::OfItsOwner, &mut |_| Ok(())) {
                 Ok(servers) => {
                     return Ok(Self {
                         url,

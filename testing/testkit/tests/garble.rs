@@ -1,6 +1,6 @@
 //! Replies are spoiled when that is asked for, and requests never.
 
-use holdline_testkit::Garble;
+use holdline_testkit::GarblingProxy;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn echo() -> std::net::SocketAddr {
 }
 
 /// What comes back of so many zeros.
-fn back(garble: &Garble, count: usize) -> Vec<u8> {
+fn back(garble: &GarblingProxy, count: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(garble.address()).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
     stream.write_all(&vec![0; count]).expect("it is there");
@@ -33,7 +33,7 @@ fn back(garble: &Garble, count: usize) -> Vec<u8> {
 
 #[test]
 fn replies_are_spoiled_only_when_asked_for() {
-    let garble = Garble::to(echo(), 7).expect("a port is free");
+    let garble = GarblingProxy::to(echo(), 7).expect("a port is free");
     let mut stream = TcpStream::connect(garble.address()).expect("it listens");
     stream.write_all(&[0; 1000]).expect("it is there");
     let mut bytes = [1; 1000];

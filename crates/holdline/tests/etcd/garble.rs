@@ -7,7 +7,7 @@
 use futures_util::future::join_all;
 use holdline::{Client, LockInfo, Mutex, Semaphore, open};
 use holdline_testkit::etcd::{Servers, start};
-use holdline_testkit::{Garble, soon};
+use holdline_testkit::{GarblingProxy, soon};
 use std::time::{Duration, Instant};
 
 /// Longer than any operation may take that has a limit of a second, or the default one.
@@ -18,7 +18,7 @@ const ENOUGH: u64 = 10;
 
 /// A client whose servers' answers are spoiled, and how often it got what the store had.
 async fn suffer(servers: &Servers, witness: &Client, seed: u64, every: u64) -> (u64, u64) {
-    let garble = Garble::to(&servers.hosts()[0], seed).expect("a port is free");
+    let garble = GarblingProxy::to(&servers.hosts()[0], seed).expect("a port is free");
     let client = open(&format!("etcd://{}", garble.address())).await.expect("a good URL");
     let (mut granted, start) = (0, Instant::now());
     // On a busy machine until there was enough of both.

@@ -2,7 +2,7 @@
 //! no lock that the server does not have.
 
 use holdline::{Mutex, open};
-use holdline_testkit::Garble;
+use holdline_testkit::GarblingProxy;
 use holdline_testkit::redis::private;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const BOUND: Duration = Duration::from_secs(4);
 
 async fn conversation(scheme: &str, seed: u64) {
     let Some(server) = private("garble", &[]) else { return };
-    let garble = Garble::to(("127.0.0.1", server.port()), seed).expect("there is a port");
+    let garble = GarblingProxy::to(("127.0.0.1", server.port()), seed).expect("there is a port");
     let options = format!("?scheme={scheme}&prefix=p:");
     let clean = open(&format!("{}{options}", server.url())).await.expect("opens");
     let through = open(&format!("redis://{}{options}", garble.address())).await.expect("opens");

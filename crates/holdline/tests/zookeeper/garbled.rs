@@ -4,7 +4,7 @@
 use holdline::store::TicketId;
 use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Garble, soon, until};
+use holdline_testkit::{GarblingProxy, soon, until};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn nonsense_is_survived() {
     let raw = servers.raw().await;
     let (mut locked, mut faults) = (0, 0);
     for seed in 0..16 {
-        let garble = Garble::to(host.as_str(), seed).expect("a port is free");
+        let garble = GarblingProxy::to(host.as_str(), seed).expect("a port is free");
         let url = format!("zookeeper://{}?session=5", garble.address());
         let client = open(&url).await.expect("a good URL");
         garble.every([300, 800, 2000, 6000][seed as usize % 4]);

@@ -32,7 +32,7 @@ pub(crate) enum Timer {
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Step {
     ToStore(Request),
     ToClient(Request, Answer),
     Wake { client: usize, life: u32, ticket: u64, fence: u64 },
@@ -55,7 +55,7 @@ pub(crate) struct World {
     bug: Option<Bug>,
     store: Store,
     resource: Resource,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), Step>,
     next: u64,
 }
 
@@ -84,16 +84,16 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>, calm: bool) -> History {
         }
     }
     if !calm {
-        world.push(FAULTS.start, Happening::Fault);
+        world.push(FAULTS.start, Step::Fault);
     }
-    world.push(CLOSING, Happening::Close);
-    world.push(PROBES, Happening::Probe);
-    while let Some(((t, _), happening)) = world.queue.pop_first() {
+    world.push(CLOSING, Step::Close);
+    world.push(PROBES, Step::Probe);
+    while let Some(((t, _), step)) = world.queue.pop_first() {
         if t > DUMP {
             break;
         }
         world.now = t;
-        world.happen(happening);
+        world.carry_out(step);
     }
     world.dump();
     History::new(world.events)
@@ -104,14 +104,14 @@ impl World {
         self.bug == Some(bug)
     }
 
-    fn push(&mut self, t: u64, happening: Happening) {
+    fn push(&mut self, t: u64, step: Step) {
         self.next += 1;
-        self.queue.insert((t, self.next), happening);
+        self.queue.insert((t, self.next), step);
     }
 
     pub(crate) fn timer(&mut self, client: usize, after: u64, timer: Timer) {
         let life = self.clients[client].life;
-        self.push(self.now + after, Happening::Timer { client, life, timer });
+        self.push(self.now + after, Step::Timer { client, life, timer });
     }
 
     pub(crate) fn resource(&mut self, request: &ToResource) -> Reply {
@@ -138,15 +138,15 @@ impl World {
         let (id, life, sent) = (self.next_uid, self.clients[client].life, self.now);
         let request = Request { client, life, id, sent, lock, ticket, verb };
         if let Some(delay) = self.delay(client) {
-            self.push(self.now + delay, Happening::ToStore(request));
+            self.push(self.now + delay, Step::ToStore(request));
         }
         id
     }
 
-    fn happen(&mut self, happening: Happening) {
-        let target = match &happening {
-            Happening::ToClient(r, _) => Some((r.client, r.life)),
-            Happening::Wake { client, life, .. } | Happening::Timer { client, life, .. } => {
+    fn carry_out(&mut self, step: Step) {
+        let target = match &step {
+            Step::ToClient(r, _) => Some((r.client, r.life)),
+            Step::Wake { client, life, .. } | Step::Timer { client, life, .. } => {
                 Some((*client, *life))
             }
             _ => None,
@@ -157,35 +157,35 @@ impl World {
             }
             // Whatever happens to a stopped process happens when it goes on.
             if self.clients[client].paused_until > self.now {
-                return self.push(self.clients[client].paused_until, happening);
+                return self.push(self.clients[client].paused_until, step);
             }
         }
-        match happening {
-            Happening::ToStore(request) => self.serve(&request),
-            Happening::ToClient(request, answer) => self.answered(request.client, &request, answer),
-            Happening::Wake { client, ticket, fence, .. } => self.woken(client, ticket, fence),
-            Happening::Timer { client, timer, .. } => self.ring(client, timer),
-            Happening::Fault => self.fault(),
-            Happening::Heal { n } => {
+        match step {
+            Step::ToStore(request) => self.serve(&request),
+            Step::ToClient(request, answer) => self.answered(request.client, &request, answer),
+            Step::Wake { client, ticket, fence, .. } => self.woken(client, ticket, fence),
+            Step::Timer { client, timer, .. } => self.ring(client, timer),
+            Step::Fault => self.fault(),
+            Step::Heal { n } => {
                 let event = Event::new(Op::Heal, Phase::Ok, n).at(self.now, "faults");
                 self.events.push(event);
             }
-            Happening::Close => self.closing = true,
-            Happening::Probe => (CLIENTS..CLIENTS + LOCKS.len()).for_each(|i| self.start(i)),
+            Step::Close => self.closing = true,
+            Step::Probe => (CLIENTS..CLIENTS + LOCKS.len()).for_each(|i| self.start(i)),
         }
     }
 
     fn serve(&mut self, request: &Request) {
         let (answer, wakes) = self.store.serve(self.now, request);
         if let Some(delay) = self.delay(request.client) {
-            self.push(self.now + delay, Happening::ToClient(*request, answer));
+            self.push(self.now + delay, Step::ToClient(*request, answer));
         }
         for wake in wakes {
             let delay = self.delay(wake.client).filter(|_| !self.random.percent(15));
             if let Some(delay) = delay {
                 let (client, life) = (wake.client, self.clients[wake.client].life);
                 let (ticket, fence) = (wake.ticket, wake.fence);
-                self.push(self.now + delay, Happening::Wake { client, life, ticket, fence });
+                self.push(self.now + delay, Step::Wake { client, life, ticket, fence });
             }
         }
     }
@@ -225,7 +225,7 @@ impl World {
     fn fault(&mut self) {
         let next = self.now + self.random.between(100 * MS, 300 * MS);
         if next < FAULTS.end {
-            self.push(next, Happening::Fault);
+            self.push(next, Step::Fault);
         }
         let mut i = self.random.between(0, CLIENTS as u64) as usize;
         // A fault has the most effect where somebody holds a lock.
@@ -265,7 +265,7 @@ impl World {
         let n = self.next_uid;
         let event = Event::new(Op::Fault, Phase::Ok, n).fault(kind).target(target);
         self.events.push(event.at(now, "faults"));
-        self.push(until, Happening::Heal { n });
+        self.push(until, Step::Heal { n });
     }
 
     fn kill(&mut self, i: usize) {

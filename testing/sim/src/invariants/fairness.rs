@@ -1,7 +1,7 @@
 //! Fairness, first come, first served: the admitted places are the front of the line, by the rule
 //! computed from scratch; a place keeps its number; no grant overtakes an earlier waiter.
 
-use super::{Fact, Invariant, Line, Spot};
+use super::{Fact, Invariant, Line, PlaceView};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Fairness {
     /// Whether there is a queue. A quorum has none: the first at a majority is admitted.
     queues: bool,
-    lines: BTreeMap<Line, Vec<Spot>>,
+    lines: BTreeMap<Line, Vec<PlaceView>>,
 }
 
 impl Fairness {
@@ -19,7 +19,7 @@ impl Fairness {
     }
 }
 
-fn rule(capacity: u32, places: &[Spot]) -> Result<(), String> {
+fn rule(capacity: u32, places: &[PlaceView]) -> Result<(), String> {
     let mut ahead = 0;
     for place in places {
         ahead += u64::from(place.weight);
@@ -33,7 +33,7 @@ fn rule(capacity: u32, places: &[Spot]) -> Result<(), String> {
     Ok(())
 }
 
-fn kept(before: &[Spot], places: &[Spot]) -> Result<(), String> {
+fn kept(before: &[PlaceView], places: &[PlaceView]) -> Result<(), String> {
     let old: BTreeMap<TicketId, Seq> = before.iter().map(|place| (place.id, place.seq)).collect();
     let last = before.last().map_or(Seq(0), |place| place.seq);
     for place in places {

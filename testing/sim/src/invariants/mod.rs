@@ -22,7 +22,7 @@ pub(crate) type Line = (Lock, usize);
 
 /// One place of a line, after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct PlaceView {
     pub(crate) id: TicketId,
     pub(crate) seq: Seq,
     pub(crate) weight: u32,
@@ -68,7 +68,7 @@ pub(crate) enum Fact<'a> {
     /// A client no longer holds: it was told of the loss, or is about to leave.
     Ended { lock: Lock, id: TicketId },
     /// The state of a server's line after an operation.
-    Line { line: Line, capacity: u32, places: &'a [Spot] },
+    Line { line: Line, capacity: u32, places: &'a [PlaceView] },
     /// A server admitted a place.
     Admitted { line: Line, seq: Seq },
     /// A server keeps a place, admitted or not, at least until this true time, unless its clock

@@ -2,7 +2,7 @@
 //!
 //! Both have a superuser `holdline` without a password, and an empty database `holdline`.
 
-use crate::{Apart, Deployment, Node, Private, Probe, Program, Topology, free_port};
+use crate::{Deployment, Node, OtherRelease, Private, Probe, Program, Topology, free_port};
 
 /// MariaDB's server.
 pub const MARIADBD: Program = Program::new(
@@ -20,7 +20,7 @@ const MY_PRINT_DEFAULTS: Program =
 
 /// MySQL's server. Debian's stable versions have none.
 pub const MYSQLD: Program = Program {
-    apart: Some(&Apart {
+    apart: Some(&OtherRelease {
         suite: "unstable",
         package: "mysql-server-core",
         binary: "usr/sbin/mysqld",

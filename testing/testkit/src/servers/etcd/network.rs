@@ -5,7 +5,7 @@
 //! and uses the link between these two. Calls that do not name their caller (mostly keep-alive
 //! messages of leases that a follower forwards to the leader) have a link of their own.
 
-use crate::network::{Front, Network, link};
+use crate::network::{Acceptor, Network, link};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
     let row = || members.iter().map(|port| vec![link(*port)]).collect();
     let network = Network { links: (0..=members.len()).map(|_| row()).collect() };
-    let fronts: Vec<Front> = members.iter().map(|_| Front::new()).collect();
+    let fronts: Vec<Acceptor> = members.iter().map(|_| Acceptor::new()).collect();
     let ports: Vec<u16> = fronts.iter().map(|front| front.port).collect();
     for (to, front) in fronts.into_iter().enumerate() {
         let ways: Vec<SocketAddr> = network.links.iter().map(|row| row[to][0].address()).collect();

@@ -12,7 +12,7 @@ pub use private::{start_apart, start_with_island};
 
 use super::hosts;
 use crate::probe::talk;
-use crate::{Apart, Deployment, JarFolder, Node, Probe, Program, Topology};
+use crate::{Deployment, JarFolder, Node, OtherRelease, Probe, Program, Topology};
 
 /// The server, run without its script, so that the started process is the server itself.
 pub const ZOOKEEPER: Program =
@@ -23,7 +23,7 @@ pub const ZOOKEEPER: Program =
 pub const NEWER: Program = Program {
     jars: &[
         UNPACKED,
-        installed(Some(&Apart {
+        installed(Some(&OtherRelease {
             suite: "unstable",
             package: "libzookeeper-java",
             binary: "usr/share/java/zookeeper.jar",
@@ -52,7 +52,7 @@ const UNPACKED: JarFolder = JarFolder {
 };
 
 /// Debian's jars. The manifest of the first names all others, except for logging and three for TLS.
-const fn installed(newer: Option<&'static Apart>) -> JarFolder {
+const fn installed(newer: Option<&'static OtherRelease>) -> JarFolder {
     JarFolder {
         below: None,
         folder: "/usr/share/java",

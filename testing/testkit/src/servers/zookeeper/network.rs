@@ -5,7 +5,7 @@
 //! address, and is called back there; a front replaces the address in that greeting, so that the
 //! callback uses a link as well.
 
-use crate::network::{Front, Network, link};
+use crate::network::{Acceptor, Network, link};
 use std::io::{self, Read};
 use std::net::TcpStream;
 
@@ -14,9 +14,9 @@ use std::net::TcpStream;
 pub(super) fn between(members: &[[u16; 3]]) -> (Network, Vec<Vec<[u16; 3]>>) {
     let row = || members.iter().map(|[_, data, votes]| vec![link(*data), link(*votes)]).collect();
     let network = Network { links: members.iter().map(|_| row()).collect() };
-    let row = || members.iter().map(|_| Front::new()).collect();
-    let fronts: Vec<Vec<Front>> = members.iter().map(|_| row()).collect();
-    let ports = |row: &Vec<Front>| row.iter().map(|front| front.port).collect();
+    let row = || members.iter().map(|_| Acceptor::new()).collect();
+    let fronts: Vec<Vec<Acceptor>> = members.iter().map(|_| row()).collect();
+    let ports = |row: &Vec<Acceptor>| row.iter().map(|front| front.port).collect();
     let ports: Vec<Vec<u16>> = fronts.iter().map(ports).collect();
     for (from, row) in fronts.into_iter().enumerate() {
         for (to, front) in row.into_iter().enumerate() {
