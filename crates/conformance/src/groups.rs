@@ -294,13 +294,13 @@ struct Server {
 }
 
 impl Server {
-    async fn start(ctx: &Ctx, address: &str, told: &UnboundedSender<Use>) -> Self {
+    async fn start(ctx: &Ctx, address: &str, report: &UnboundedSender<Use>) -> Self {
         let member = Arc::new(join(ctx, address).await);
-        let (working, told) = (Arc::clone(&member), told.clone());
+        let (working, report) = (Arc::clone(&member), report.clone());
         let work = tokio::spawn(async move {
             while working.is_valid() {
                 if let Ok(Some(used)) = use_key(&working, fastrand::u64(0..KEYS)).await {
-                    let _ = told.send(used);
+                    let _ = report.send(used);
                 }
                 tokio::task::yield_now().await;
             }
@@ -320,22 +320,22 @@ impl Server {
 
 /// The case of D5: requests for a key go to the same server, which needs only a local lock.
 async fn servers_join_and_leave(ctx: Ctx) {
-    let (told, mut uses) = unbounded_channel();
+    let (report, mut uses) = unbounded_channel();
     let mut servers = Vec::new();
     for number in 0..3 {
-        servers.push(Server::start(&ctx, &format!("server-{number}:1"), &told).await);
+        servers.push(Server::start(&ctx, &format!("server-{number}:1"), &report).await);
     }
     for number in 3..5 {
         servers.remove(0).stop().await;
-        servers.push(Server::start(&ctx, &format!("server-{number}:1"), &told).await);
+        servers.push(Server::start(&ctx, &format!("server-{number}:1"), &report).await);
     }
     // One that is restarted at the same address.
     servers.pop().expect("there are three").stop().await;
-    servers.push(Server::start(&ctx, "server-4:1", &told).await);
+    servers.push(Server::start(&ctx, "server-4:1", &report).await);
     for server in servers {
         server.stop().await;
     }
-    drop(told);
+    drop(report);
     let mut all = Vec::new();
     while let Some(used) = uses.recv().await {
         all.push(used);
@@ -371,8 +371,8 @@ fn heard(line: &str, process: u32) -> Option<Use> {
 }
 
 async fn servers_die(ctx: Ctx) {
-    let (told, mut uses) = unbounded_channel();
-    let here = Server::start(&ctx, "here:1", &told).await;
+    let (report, mut uses) = unbounded_channel();
+    let here = Server::start(&ctx, "here:1", &report).await;
     let mut all = Vec::new();
     for signal in [Signal::KILL, Signal::STOP] {
         let mut taker = Taker::start(&ctx, "serve", ctx.lease, None);
@@ -393,7 +393,7 @@ async fn servers_die(ctx: Ctx) {
         }
     }
     here.stop().await;
-    drop(told);
+    drop(report);
     while let Some(used) = uses.recv().await {
         all.push(used);
     }

@@ -89,7 +89,7 @@ pub trait Subject: Send + Sync + 'static {
 
     /// Whether the store notifies observers of changes: see
     /// [`Store::subscribe`](holdline::store::Store::subscribe).
-    fn tells(&self) -> bool {
+    fn notifies(&self) -> bool {
         false
     }
 
@@ -105,7 +105,7 @@ pub trait Subject: Send + Sync + 'static {
 pub struct At {
     url: String,
     shared: bool,
-    tells: bool,
+    notifies: bool,
     takes: fn(&str) -> bool,
     each_place: Duration,
 }
@@ -115,7 +115,7 @@ impl At {
     /// lists a line.
     pub fn new(url: impl Into<String>) -> Self {
         let (url, each_place) = (url.into(), Duration::ZERO);
-        At { url, shared: false, tells: false, takes: |_| true, each_place }
+        At { url, shared: false, notifies: false, takes: |_| true, each_place }
     }
 
     /// Declares that other processes can open it too.
@@ -124,8 +124,8 @@ impl At {
     }
 
     /// Declares that it notifies observers of changes.
-    pub fn telling(self) -> Self {
-        At { tells: true, ..self }
+    pub fn notifying(self) -> Self {
+        At { notifies: true, ..self }
     }
 
     /// Declares that it accepts only these names.
@@ -160,8 +160,8 @@ impl Subject for At {
         self.each_place
     }
 
-    fn tells(&self) -> bool {
-        self.tells
+    fn notifies(&self) -> bool {
+        self.notifies
     }
 
     fn takes(&self, name: &str) -> bool {
@@ -187,7 +187,7 @@ pub enum Need {
     CrashRelease,
     /// A URL that other processes can open.
     Processes,
-    /// [`Subject::tells`].
+    /// [`Subject::notifies`].
     Observers,
 }
 
@@ -201,7 +201,7 @@ impl Need {
             Need::Spans => capabilities.token_ranges,
             Need::CrashRelease => capabilities.crash_release,
             Need::Processes => subject.url().is_some(),
-            Need::Observers => subject.tells(),
+            Need::Observers => subject.notifies(),
         }
     }
 }

@@ -26,7 +26,10 @@ const SETTLED: Duration = Duration::from_millis(60);
 
 /// Makes a change while an observer waits, and returns what it sees and what came of the change. A
 /// change that comes before would be seen by a look, and prove nothing.
-async fn told<S, C>(seen: impl Future<Output = S>, change: impl Future<Output = C>) -> (S, C) {
+async fn seen_during<S, C>(
+    seen: impl Future<Output = S>,
+    change: impl Future<Output = C>,
+) -> (S, C) {
     let mut seen = pin!(seen);
     let early = clock::within(clock::now().after(SETTLED), &mut seen).await;
     assert!(early.is_none(), "it saw a change before there was one");
@@ -44,20 +47,20 @@ async fn a_leader_is_seen_without_polling(ctx: Ctx) {
     assert_eq!(in_time("a look", next()).await, None, "at first it says how things are");
     assert_eq!(chaos.count(Op::Snapshot), 1, "one look is enough for that");
     let election = Election::new(&one, &name);
-    let (seen, leader) = told(next(), Box::pin(election.campaign("a"))).await;
+    let (seen, leader) = seen_during(next(), Box::pin(election.campaign("a"))).await;
     let leader = leader.expect("the store is there");
     assert_eq!(seen.as_deref(), Some("a"));
-    let (seen, proclaimed) = told(next(), leader.proclaim("b")).await;
+    let (seen, proclaimed) = seen_during(next(), leader.proclaim("b")).await;
     proclaimed.expect("it leads");
     assert_eq!(seen.as_deref(), Some("b"));
-    let (seen, resigned) = told(next(), leader.resign()).await;
+    let (seen, resigned) = seen_during(next(), leader.resign()).await;
     resigned.expect("it led");
     assert_eq!(seen, None);
-    let (seen, leader) = told(next(), Box::pin(election.campaign("c"))).await;
+    let (seen, leader) = seen_during(next(), Box::pin(election.campaign("c"))).await;
     let leader = leader.expect("the store is there");
     assert_eq!(seen.as_deref(), Some("c"));
     let breaks = one.force_unlock(&name, leader.ticket(), "a test");
-    let (seen, broken) = told(next(), breaks).await;
+    let (seen, broken) = seen_during(next(), breaks).await;
     assert!(broken.expect("the store is there").is_some());
     assert_eq!(seen, None);
 }
@@ -74,11 +77,11 @@ async fn locks_with_a_prefix_are_seen_without_polling(ctx: Ctx) {
     let mut guards = Vec::new();
     for at in 1..=3 {
         let lock = Mutex::new(&one, format!("{prefix}{at}/lock"));
-        let ((), guard) = told(until(at), lock.lock()).await;
+        let ((), guard) = seen_during(until(at), lock.lock()).await;
         guards.push(guard.expect("the store is there"));
     }
     for (at, guard) in guards.into_iter().enumerate() {
-        let ((), unlocked) = told(until(2 - at), guard.unlock()).await;
+        let ((), unlocked) = seen_during(until(2 - at), guard.unlock()).await;
         unlocked.expect("it was held");
     }
 }
@@ -92,9 +95,9 @@ async fn members_are_seen_without_polling(ctx: Ctx) {
     };
     assert!(in_time("a look", next()).await.is_empty());
     let group = Group::new(&one, &name);
-    let (seen, member) = told(next(), group.join("10.0.0.1:80")).await;
+    let (seen, member) = seen_during(next(), group.join("10.0.0.1:80")).await;
     assert_eq!(seen, ["10.0.0.1:80"]);
-    let (seen, left) = told(next(), member.expect("the store is there").leave()).await;
+    let (seen, left) = seen_during(next(), member.expect("the store is there").leave()).await;
     left.expect("it was there");
     assert!(seen.is_empty());
 }
@@ -106,12 +109,12 @@ async fn a_dropped_wait_loses_no_change(ctx: Ctx) {
     in_time("the first notice", changes.next(NEVER)).await;
     let guard = Mutex::new(&one, &name).lock().await.expect("the store is there");
     // None of these waits is long, and the change comes in one of them, or is kept for the next.
-    let mut told = false;
+    let mut noticed = false;
     for _ in 0..20 {
         let limit = clock::now().after(Duration::from_millis(1));
-        told |= clock::within(limit, changes.next(NEVER)).await.is_some();
+        noticed |= clock::within(limit, changes.next(NEVER)).await.is_some();
     }
-    if !told {
+    if !noticed {
         in_time("the change", changes.next(NEVER)).await;
     }
     line(&two, &name, 1, 0).await;

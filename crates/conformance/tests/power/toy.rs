@@ -318,7 +318,7 @@ impl Subject for Toy {
         self.time_limit
     }
 
-    fn tells(&self) -> bool {
+    fn notifies(&self) -> bool {
         true
     }
 }

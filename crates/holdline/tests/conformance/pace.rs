@@ -196,8 +196,8 @@ impl Subject for Unhurried {
         self.0.each_place() * LONGER
     }
 
-    fn tells(&self) -> bool {
-        self.0.tells()
+    fn notifies(&self) -> bool {
+        self.0.notifies()
     }
 
     fn takes(&self, name: &str) -> bool {

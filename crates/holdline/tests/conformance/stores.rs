@@ -15,7 +15,7 @@ pub(crate) struct Row {
     /// The names that a lock can have here.
     takes: fn(&str) -> bool,
     /// Whether it tells observers of changes.
-    tells: bool,
+    notifies: bool,
     /// How much longer an operation may take for each place in the line.
     each_place: Duration,
     /// Whether the cases that measure run too. Three servers on a small machine measure the
@@ -41,7 +41,7 @@ enum Place {
 pub(crate) fn rows() -> Vec<Row> {
     #[allow(unused_mut, reason = "a build may have no other")]
     let mut rows = vec![
-        Row::at("memory", Place::Here("memory:conformance")).telling(),
+        Row::at("memory", Place::Here("memory:conformance")).notifying(),
         Row::at(
             "quorum-memory",
             Place::Here("quorum:memory:conform-a,memory:conform-b,memory:conform-c"),
@@ -58,9 +58,9 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(mysql());
     #[cfg(feature = "etcd")]
     rows.extend([
-        Row::server("etcd", "HOLDLINE_TEST_ETCD", "").telling().without(SESSIONS),
+        Row::server("etcd", "HOLDLINE_TEST_ETCD", "").notifying().without(SESSIONS),
         Row::server("etcd-three", "HOLDLINE_TEST_ETCD_THREE", "")
-            .telling()
+            .notifying()
             .unmeasured()
             .without(SESSIONS),
     ]);
@@ -184,12 +184,12 @@ fn zookeeper() -> [Row; 3] {
     const ONE: &str = "HOLDLINE_TEST_ZOOKEEPER";
     // It lists; a request for each place would take ten times as long.
     let listing =
-        |row| Row { each_place: Duration::from_micros(10), ..row }.telling().without(SESSIONS);
+        |row| Row { each_place: Duration::from_micros(10), ..row }.notifying().without(SESSIONS);
     [
         listing(Row::server("zookeeper", ONE, "/curator?session=25s")),
         listing(Row::server("zookeeper-kazoo", ONE, "/kazoo?session=25s&dialect=kazoo")),
         Row::server("zookeeper-three", "HOLDLINE_TEST_ZOOKEEPER_THREE", "?session=25s")
-            .telling()
+            .notifying()
             .unmeasured()
             .without(SESSIONS),
     ]
@@ -222,7 +222,7 @@ impl Row {
             place,
             options,
             takes: |_| true,
-            tells: false,
+            notifies: false,
             each_place,
             measured: true,
             unserved: Vec::new(),
@@ -237,11 +237,11 @@ impl Row {
     /// Where the kernel tells of files.
     #[cfg(feature = "sqlite")]
     fn told_by_the_kernel(self) -> Self {
-        Row { tells: cfg!(target_os = "linux"), ..self }
+        Row { notifies: cfg!(target_os = "linux"), ..self }
     }
 
-    fn telling(self) -> Self {
-        Row { tells: true, ..self }
+    fn notifying(self) -> Self {
+        Row { notifies: true, ..self }
     }
 
     #[allow(dead_code, reason = "a build may have no store in a cluster")]
@@ -285,7 +285,7 @@ impl Row {
                 At::new(url + self.options).shared()
             }
         };
-        let at = if self.tells { at.telling() } else { at };
+        let at = if self.notifies { at.notifying() } else { at };
         Ok(Arc::new(at.taking(self.takes).listing(self.each_place)))
     }
 }

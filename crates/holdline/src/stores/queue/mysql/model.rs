@@ -102,11 +102,12 @@ impl Subject for Server {
         (standing, woken.into_iter().collect())
     }
 
-    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        if now.is_multiple_of(2) && self.ask(now, text::quick_leave(&self.line, id)).changed == 1 {
+    fn leave(&mut self, now: u64, id: TicketId, bar: Option<Duration>) -> (bool, Woken) {
+        let quick = bar.is_none() && now.is_multiple_of(2);
+        if quick && self.ask(now, text::quick_leave(&self.line, id)).changed == 1 {
             return (true, Woken::new());
         }
-        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO, 7));
+        let rows = self.run(now, &text::leave(&self.line, id, bar.unwrap_or_default(), 7));
         let (left, woken) = text::left(&rows).expect("an answer that makes sense");
         (left == 1, woken.into_iter().collect())
     }

@@ -8,6 +8,7 @@ use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketI
 use crate::stores::queue::calls::{Row, id_of, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
 use crate::stores::queue::sql::{micros, number_of};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// A server whose functions use a clock that the test sets, and keep notices in a table.
@@ -101,8 +102,9 @@ impl Subject for Server {
         (standing, self.woken())
     }
 
-    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        let answer = self.call(now, "leave", &[Param::Id(id), Param::Number(0)]);
+    fn leave(&mut self, now: u64, id: TicketId, bar: Option<Duration>) -> (bool, Woken) {
+        let bar = Param::Number(bar.map_or(0, micros));
+        let answer = self.call(now, "leave", &[Param::Id(id), bar]);
         (answer.truth(0).expect("a boolean"), self.woken())
     }
 
@@ -128,6 +130,7 @@ fn the_functions_are_the_kernels_line() {
     for seed in 1..=10 {
         server.ask(0, "DELETE FROM \"holdline\".line");
         server.ask(0, "DELETE FROM \"holdline\".place");
+        server.ask(0, "DELETE FROM \"holdline\".barred");
         run(&mut server, seed, 1500);
     }
 }

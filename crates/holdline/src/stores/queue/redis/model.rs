@@ -83,12 +83,16 @@ impl Server {
         if now.is_multiple_of(2) {
             let (script, args) = match letter {
                 'l' => (self.leave.clone(), [args, idle(), order()].concat()),
+                'b' => {
+                    let (id, bar) = args.split_at(1);
+                    (self.leave.clone(), [id, &idle(), &order(), bar].concat())
+                }
                 _ => (self.enter.clone(), args),
             };
             return self.run(&script, &args, now);
         }
-        let (letters, args) = if letter == 'l' {
-            ("lllal".to_owned(), args)
+        let (letters, args) = if matches!(letter, 'l' | 'b') {
+            (format!("{letter}llal"), args)
         } else {
             let (numbers, how) = args[0].split_at(HOW);
             let how = if letter == 'k' { vec![how.to_vec()] } else { Vec::new() };
@@ -155,8 +159,11 @@ impl Subject for Server {
         (standing, self.woken())
     }
 
-    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        let Value::Int(left @ (0 | 1)) = self.step('l', going(id), now) else {
+    fn leave(&mut self, now: u64, id: TicketId, bar: Option<Duration>) -> (bool, Woken) {
+        let bar = bar.map(|bar| bar.as_micros().to_string().into_bytes());
+        let letter = if bar.is_some() { 'b' } else { 'l' };
+        let args = going(id).into_iter().chain(bar).collect();
+        let Value::Int(left @ (0 | 1)) = self.step(letter, args, now) else {
             panic!("an answer that makes no sense")
         };
         (left == 1, self.woken())

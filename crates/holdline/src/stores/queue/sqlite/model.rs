@@ -10,6 +10,7 @@ use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketI
 use crate::stores::queue::model::{Subject, Woken, run};
 use holdline_kernel::Time;
 use rusqlite::{Connection, Result};
+use std::time::Duration;
 
 /// A line in a file, which two processes use in turn.
 struct Rows {
@@ -49,7 +50,7 @@ impl Subject for Rows {
         (entered.outcome, woken)
     }
 
-    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
+    fn leave(&mut self, now: u64, id: TicketId, _bar: Option<Duration>) -> (bool, Woken) {
         self.at(now, |conn, line| operations::leave(conn, line, id))
     }
 
@@ -59,6 +60,10 @@ impl Subject for Rows {
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
         self.at(now, |conn, line| operations::snapshot(conn, line, &mut |_| true))
+    }
+
+    fn bars(&self) -> bool {
+        false
     }
 
     fn tickets(&self) -> u128 {
