@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 /// Linux's flag for a process that was forked and has not executed a program since.
 const FORKED: u64 = 0x40;
+/// The program's name.
+const NAME: &str = "holdline";
 
 /// A pipe, as `/proc` names it: unlike other pipes.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,8 +69,16 @@ fn forked_by(process: Pid) -> Option<Pid> {
     Process::find(process).filter(|found| found.flags & FORKED != 0)?.parent
 }
 
+/// The programs of our name above this process.
+pub(crate) fn holdlines_above() -> Vec<u32> {
+    let above = std::iter::successors(getppid(), |pid| Process::find(*pid)?.parent);
+    let ours = above.filter(|pid| Process::find(*pid).is_some_and(|found| found.name == NAME));
+    ours.map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).collect()
+}
+
 /// A process, as `/proc` describes it.
 struct Process {
+    name: String,
     parent: Option<Pid>,
     flags: u64,
 }
@@ -76,9 +86,12 @@ struct Process {
 impl Process {
     fn find(process: Pid) -> Option<Process> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-        let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(1);
+        // The name is in parentheses, and may contain parentheses itself.
+        let (head, fields) = stat.rsplit_once(") ")?;
+        let name = head.split_once('(')?.1.to_owned();
+        let mut fields = fields.split_ascii_whitespace().skip(1);
         let parent = Pid::from_raw(fields.next()?.parse().ok()?);
-        Some(Process { parent, flags: fields.nth(4)?.parse().ok()? })
+        Some(Process { name, parent, flags: fields.nth(4)?.parse().ok()? })
     }
 }
 
