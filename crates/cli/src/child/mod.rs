@@ -20,7 +20,7 @@ use rustix::process::{
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
+use std::io::{IsTerminal, stdin, stdout};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::pin::pin;
@@ -62,7 +62,7 @@ pub(crate) struct Running {
     pid: Pid,
     /// Whether it has a process group of its own.
     grouped: bool,
-    /// The modes of the terminal when it started, if it is in the foreground of one.
+    /// The modes of the terminal when it started, if the terminal was its own.
     modes: Option<Termios>,
     descendants: Descendants,
 }
@@ -92,7 +92,7 @@ impl Running {
         // A terminal that is not that of our session sends us nothing.
         let foreign = tcgetpgrp(stdin()) == Err(Errno::NOTTY);
         let grouped = !stdin().is_terminal() || foreign;
-        let modes = if grouped { None } else { tcgetattr(stdin()).ok() };
+        let modes = if owns_terminal() { tcgetattr(stdin()).ok() } else { None };
         signals.watch_command(grouped)?;
         let mut command = launcher::command(file, argv, printer.json);
         set_env(&mut command, env);
@@ -246,7 +246,7 @@ impl Running {
     /// another group is in the foreground, as after a shell: that would stop us.
     fn restore_terminal(&self) {
         if let Some(modes) = &self.modes
-            && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+            && owns_terminal()
         {
             let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
         }
@@ -258,6 +258,12 @@ impl Running {
         self.grouped && test_kill_process_group(self.pid).is_ok()
             || !self.descendants.alive().pids().is_empty()
     }
+}
+
+/// Whether the terminal is ours: we are in its foreground, and in no pipe to a pager, which sets
+/// modes of its own.
+fn owns_terminal() -> bool {
+    stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Sets variables of a command's environment, or removes them.

@@ -172,6 +172,20 @@ fn a_command_that_is_killed_does_not_leave_its_modes_to_the_terminal() {
     }
 }
 
+/// The modes at the start may be those of the pager, which has restored others since.
+#[test]
+fn a_command_that_is_killed_in_a_pipe_leaves_the_terminal_to_the_pager() {
+    let place = Place::new();
+    let script = "stty raw -echo; \"$0\" run x -- sh -c \"$1\" \"$2\" | \
+                  { read a; stty sane < /dev/tty; touch \"$2\"; cat; }; stty -a";
+    let command = "echo a; until test -e \"$0\"; do sleep .02; done; kill -9 $$";
+    let quit = place.path("quit");
+    let argv = ["sh", "-c", script, HOLDLINE, command, quit.to_str().unwrap()];
+    let mut terminal = Terminal::with(&place, &argv);
+    let modes = terminal.expect("echoke");
+    assert!(modes.contains("isig icanon iexten echo "), "{modes}");
+}
+
 /// The terminal sends no signals to the command then.
 #[test]
 fn at_a_terminal_of_another_session_signals_are_passed_on() {
