@@ -323,7 +323,8 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
     let gone = || {
         let message = format!(
             "nothing is held by the handle {handle}: the lock was lost, or was released before, or \
-             its owner has ended; check what was done under it"
+             its owner has ended (or it was acquired by another user, or with another \
+             XDG_RUNTIME_DIR or TMPDIR); check what was done under it"
         );
         Failure::new(Exit::LOST, "lost", message)
     };

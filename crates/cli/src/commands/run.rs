@@ -52,7 +52,7 @@ pub(crate) struct Run {
     #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
-    /// Another lock to hold with it: all or none. Can be repeated; exclusive locks only
+    /// Another lock to hold with it: all or none. Can be repeated; mutexes only
     #[arg(help_heading = "Kind of lock",
           long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
