@@ -67,7 +67,8 @@ pub(crate) struct Run {
     ///
     /// Only with the file store. The lock ends when the command has ended, together with all
     /// processes that inherited its lock file, even daemons; and after 24 hours at the latest. The
-    /// command is not stopped if the lock is broken by force.
+    /// command is not stopped if the lock is broken by force. A command that closes the files that
+    /// it inherits (sudo, many daemons) frees the lock and runs on.
     #[arg(help_heading = "Command",
           long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
           "grace", "min_hold"])]
