@@ -52,10 +52,11 @@ pub(crate) fn stderr_is_awaited(owner: Option<Pid>) -> bool {
         return stdout.is_some_and(|stdout| stdout == pipe)
             || readers.any(|reader| pipe.is_read_by(reader));
     }
-    // Node.js makes sockets for what the programs that it starts print. One that the caller has as
-    // its own stderr, such as the journal's, was not made for us.
+    // Node.js makes sockets for what the programs that it starts print. One that the owner has as
+    // its own stderr was not made for us, nor is one of systemd's, which leads to the journal.
     let Some(ours) = file(getpid(), 2) else { return false };
-    let theirs = caller.and_then(|caller| file(caller, 2));
+    let maker = owner.filter(|owner| Some(*owner) == caller);
+    let theirs = maker.and_then(|maker| file(maker, 2));
     ours.to_string_lossy().starts_with("socket:") && theirs.is_some_and(|theirs| theirs != ours)
 }
 
