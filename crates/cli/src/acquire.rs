@@ -1,14 +1,16 @@
 //! The acquisition of a command's lock: the wait, its progress messages, and its outcome.
 
+use crate::caller;
 use crate::context::OpenedStore;
-use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::live_line::{self, Part};
 use crate::lock_kind::{LockKind, LockOptions, WaitLimit};
+use crate::nested::EnclosingLocks;
 use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
+use crate::{duration, env};
 use holdline::{Client, LockInfo, Participant};
 use rustix::process::Signal;
 use serde_json::json;
@@ -95,12 +97,49 @@ impl LockRequest<'_> {
             taken = taken => taken,
             failure = self.opened.no_answer() => return Err(failure),
             () = progress.tell() => unreachable!("progress never ends"),
+            () = self.warn_of_itself() => unreachable!("it never ends"),
         };
         drop(progress);
         match taken? {
             Some(hold) => Ok(hold),
             None => Err(self.busy().await),
         }
+    }
+
+    /// Warns, once, of a wait for a lock that a holdline around this one holds. Never ends.
+    async fn warn_of_itself(&self) {
+        sleep(NEWS).await;
+        let around = caller::holdlines_above();
+        if !around.is_empty()
+            && let Ok(info) = self.first_held().await
+            && let Some(why) = info
+                .holders
+                .iter()
+                .find_map(|holder| self.waits_for_itself(holder, info.name.as_str(), &around))
+        {
+            tracing::warn!("lock \"{}\" is held by the holdline around this one, {why}", info.name);
+        }
+        pending::<()>().await;
+    }
+
+    /// What to do if this holder is one of the programs around this one, and keeps us out.
+    fn waits_for_itself(&self, holder: &Participant, name: &str, around: &[u32]) -> Option<String> {
+        let (weight, capacity) = self.lock_kind.numbers();
+        if holder.weight.saturating_add(weight) <= capacity {
+            return None;
+        }
+        if is_here(holder) && around.contains(&holder.note.pid) {
+            return Some(format!(
+                "which it waits for in vain: {} is missing in the environment; let it through \
+                 (sudo and env -i remove it), or use another name",
+                env::HELD
+            ));
+        }
+        (holder.note.pid == 0 && EnclosingLocks::read().lists(name)).then(|| {
+            "it seems, which it waits for in vain: this store does not tell who holds a lock; use \
+             another name"
+                .to_owned()
+        })
     }
 
     /// The failure that names the holder.
@@ -283,7 +322,11 @@ fn place(info: &LockInfo) -> Option<usize> {
 }
 
 fn is_us(participant: &Participant) -> bool {
+    participant.note.pid == std::process::id() && is_here(participant)
+}
+
+/// Whether it is on this host.
+fn is_here(participant: &Participant) -> bool {
     let uname = rustix::system::uname();
-    let host = uname.nodename().to_string_lossy();
-    participant.note.pid == std::process::id() && participant.note.host == host
+    participant.note.host == uname.nodename().to_string_lossy()
 }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::future::pending;
 use std::io::{ErrorKind, stdin};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -84,6 +85,15 @@ impl Owner {
         }
     }
 
+    /// The owner's process id; `None` if it has ended.
+    fn id(&self) -> Option<Pid> {
+        let Owner::Process(fd) = self else { return None };
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
+        let id =
+            about.ok()?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+        Pid::from_raw(id?)
+    }
+
     /// Watches for the owner's end.
     fn watch(&self) -> Result<OwnerEnd, Failure> {
         let Owner::Process(fd) = self else { return Ok(OwnerEnd(None)) };
@@ -121,6 +131,9 @@ pub(crate) fn is_holder() -> bool {
 /// Starts a holder with our own arguments, and waits until it holds.
 pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
+    // If our caller ignores this signal, as we then do, the exit code of a child cannot be known.
+    let _handled = unix::signal(SignalKind::child())
+        .map_err(|error| internal("the holder, whose end cannot be watched", &error))?;
     let mut command = std::process::Command::new("/proc/self/exe");
     command.arg0(NAME).args(std::env::args_os().skip(1)).process_group(0).stdout(Stdio::piped());
     command.stdin(match owner {
@@ -134,13 +147,25 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
     let out = holder.stdout.take().expect("it is piped");
     let mut line = String::new();
     let mut out = BufReader::new(out).take(LINE);
+    let mut ended_by = None;
     let read = loop {
         tokio::select! {
             biased;
-            signal = signals.next() => send(&holder, signal),
+            signal = signals.next() => {
+                send(&holder, signal);
+                ended_by = Some(signal);
+            }
             read = out.read_line(&mut line) => break read,
         }
     };
+    if let Some(signal) = ended_by
+        && line.ends_with('\n')
+    {
+        // The signal came when the holder held already, and it ends that.
+        let _ = timeout(SPEAKING, holder.wait()).await;
+        let message = format!("{} ended the wait; nothing is held", signals::name(signal));
+        return Err(Failure::new(Exit::signal(signal.as_raw()), "interrupted", message).expected());
+    }
     if read.is_ok() && line.ends_with('\n') {
         let json: Value = serde_json::from_str(&line).unwrap_or_default();
         let shown = if session.printer.json {
@@ -194,7 +219,7 @@ pub(crate) async fn hold(
     };
     let Obtained { client, hold, mut signals, .. } = obtained;
     let end = most.map(|time| Instant::now() + time);
-    let stderr_is_read_with_handle = caller::stderr_is_parents_stdout();
+    let stderr_is_awaited = caller::stderr_is_awaited(owner.id());
     let is_detached = matches!(owner, Owner::None);
     let socket = match hand_over(&job.name, &hold, is_detached).await {
         Ok(socket) => socket,
@@ -203,8 +228,9 @@ pub(crate) async fn hold(
             return Err(failure);
         }
     };
-    // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`.
-    if is_detached || stderr_is_read_with_handle {
+    // A reader of our stderr, as in a pipe, must not wait for our end; nor `$(... 2>&1)`, nor a
+    // program that captures all that `acquire` prints.
+    if is_detached || stderr_is_awaited {
         close_stderr();
     }
     let over = async {
@@ -297,7 +323,8 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
     let gone = || {
         let message = format!(
             "nothing is held by the handle {handle}: the lock was lost, or was released before, or \
-             its owner has ended; check what was done under it"
+             its owner has ended (or it was acquired by another user, or with another \
+             XDG_RUNTIME_DIR or TMPDIR); check what was done under it"
         );
         Failure::new(Exit::LOST, "lost", message)
     };

@@ -1,4 +1,4 @@
-//! The caller of `acquire`, by what `/proc` says of the processes above this one.
+//! The processes above this one, by what `/proc` says of them: mainly the caller of `acquire`.
 //!
 //! Usually that is the parent. But in `$(...)` with a redirection, `||` or a pipe inside, a shell
 //! calls the program from a subshell, which ends at once; the script is the shell that reads what
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 /// Linux's flag for a process that was forked and has not executed a program since.
 const FORKED: u64 = 0x40;
+/// The program's name.
+const NAME: &str = "holdline";
 
 /// A pipe, as `/proc` names it: unlike other pipes.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,25 +41,65 @@ fn reader_of_subshell(subshell: Pid) -> Option<Pid> {
     }
 }
 
-/// Whether our stderr goes where our parent's stdout goes, to the reader of a pipe.
-pub(crate) fn stderr_is_parents_stdout() -> bool {
-    let stderr = Pipe::at(getpid(), 2);
-    stderr.is_some() && stderr == getppid().and_then(|parent| Pipe::at(parent, 1))
+/// Whether our stderr is a pipe or a socket whose reader may wait for its end: the reader of our
+/// parent's stdout, the process that called our parent, or this owner.
+pub(crate) fn stderr_is_awaited(owner: Option<Pid>) -> bool {
+    let parent = getppid();
+    let caller = parent.and_then(|parent| Process::find(parent)?.parent);
+    if let Some(pipe) = Pipe::at(getpid(), 2) {
+        let mut readers = [owner, caller].into_iter().flatten();
+        let stdout = parent.and_then(|parent| Pipe::at(parent, 1));
+        return stdout.is_some_and(|stdout| stdout == pipe)
+            || readers.any(|reader| pipe.is_read_by(reader));
+    }
+    // Node.js makes sockets for what the programs that it starts print. One that the owner has as
+    // its own stderr was not made for us, nor is one of systemd's, which leads to the journal.
+    let Some(ours) = file(getpid(), 2) else { return false };
+    let maker = owner.filter(|owner| Some(*owner) == caller);
+    let theirs = maker.and_then(|maker| file(maker, 2));
+    ours.to_string_lossy().starts_with("socket:") && theirs.is_some_and(|theirs| theirs != ours)
+}
+
+/// The file that a process has open at this number, as `/proc` names it.
+fn file(process: Pid, number: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).ok()
 }
 
 /// The parent of a process that has executed no program since it was forked.
 fn forked_by(process: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    let flags: u64 = fields.nth(4)?.parse().ok()?;
-    Pid::from_raw(parent).filter(|_| flags & FORKED != 0)
+    Process::find(process).filter(|found| found.flags & FORKED != 0)?.parent
+}
+
+/// The programs of our name above this process.
+pub(crate) fn holdlines_above() -> Vec<u32> {
+    let above = std::iter::successors(getppid(), |pid| Process::find(*pid)?.parent);
+    let ours = above.filter(|pid| Process::find(*pid).is_some_and(|found| found.name == NAME));
+    ours.map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).collect()
+}
+
+/// A process, as `/proc` describes it.
+struct Process {
+    name: String,
+    parent: Option<Pid>,
+    flags: u64,
+}
+
+impl Process {
+    fn find(process: Pid) -> Option<Process> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+        // The name is in parentheses, and may contain parentheses itself.
+        let (head, fields) = stat.rsplit_once(") ")?;
+        let name = head.split_once('(')?.1.to_owned();
+        let mut fields = fields.split_ascii_whitespace().skip(1);
+        let parent = Pid::from_raw(fields.next()?.parse().ok()?);
+        Some(Process { name, parent, flags: fields.nth(4)?.parse().ok()? })
+    }
 }
 
 impl Pipe {
     /// The pipe that a process has open at this number.
     fn at(process: Pid, number: i32) -> Option<Pipe> {
-        let file = fs::read_link(format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).ok()?;
+        let file = file(process, number)?;
         file.to_str()?.starts_with("pipe:").then_some(Pipe(file))
     }
 

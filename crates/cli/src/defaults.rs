@@ -158,9 +158,11 @@ impl File {
                 Failure::usage(why)
             });
         }
-        let home = var_os("HOME").map(|home| Path::new(&home).join(".config"));
-        let folder = var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
-        let own = folder.map(PathBuf::from).or(home).map(|path| path.join("holdline/config.toml"));
+        // A relative path would be another file in each folder, and maybe another user's.
+        let absolute = |name| var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = || absolute("HOME").map(|home| home.join(".config"));
+        let folder = absolute("XDG_CONFIG_HOME").or_else(home);
+        let own = folder.map(|path| path.join("holdline/config.toml"));
         for path in own.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
             if let Some(file) = File::read(path)? {
                 return Ok(file);

@@ -31,7 +31,7 @@ pub(crate) struct WaitArgs {
     #[arg(help_heading = "Waiting", long, short = 'n', conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Wait at most this long, for the store and for the lock, then exit with 75
+    /// Wait at most this long, for the store and for the lock, then exit with 75; 0 is --no-wait
     #[arg(help_heading = "Waiting",
           long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
@@ -55,6 +55,13 @@ pub(crate) struct WaitArgs {
     #[arg(help_heading = "Waiting",
           long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
+}
+
+impl WaitArgs {
+    /// Whether to try once. A wait of no time is a try, too: no server answers in no time.
+    fn is_try(&self) -> bool {
+        self.no_wait || self.wait == Some(Duration::ZERO)
+    }
 }
 
 /// The lease, and the label that others see.
@@ -290,7 +297,7 @@ impl Job {
         let file = if self.no_fork { Some(ExecStore::open(&session.store)?) } else { None };
         let opened = match &file {
             Some(file) => session.opened(file.client()),
-            None if self.wait.no_wait => session.open_for_try().await?,
+            None if self.wait.is_try() => session.open_for_try().await?,
             None => session.open_to_wait(self.wait.wait).await?,
         };
         let client = opened.client.outage(self.wait.outage.unwrap_or(self.outage));
@@ -319,12 +326,12 @@ impl Job {
         let waiting_client = session.with_response_timeout(opened.client.clone());
         let request = LockRequest {
             opened,
-            client: if self.wait.no_wait { &opened.client } else { &waiting_client },
+            client: if self.wait.is_try() { &opened.client } else { &waiting_client },
             names: &names,
             lock_kind: &self.lock_kind,
             options: &options,
             deadline: self.wait.wait.map(|limit| session.began + limit),
-            no_wait: self.wait.no_wait,
+            no_wait: self.wait.is_try(),
             busy: Exit(self.wait.busy_code),
             printer: session.printer,
         };

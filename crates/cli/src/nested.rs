@@ -35,6 +35,11 @@ impl EnclosingLocks {
         entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
+    /// Whether a lock of this name is listed.
+    pub(crate) fn lists(&self, name: &str) -> bool {
+        self.tickets(name).next().is_some()
+    }
+
     /// The list with our own locks added, for the command's environment.
     pub(crate) fn with(&self, hold: &HeldLock) -> String {
         let mut list = self.0.clone();
@@ -56,7 +61,7 @@ impl EnclosingLocks {
         name: &str,
         lock_kind: &LockKind,
     ) -> Result<Option<HeldLock>, Failure> {
-        if self.tickets(name).next().is_none() {
+        if !self.lists(name) {
             return Ok(None);
         }
         let sent = clock::now();

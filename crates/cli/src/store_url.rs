@@ -1,6 +1,7 @@
 //! The store's URL: what the program refuses, and how it resolves a relative path.
 
 use crate::exit::Failure;
+use std::fmt::Write;
 use std::path::Path;
 
 /// The default store of all users of the machine, if it exists.
@@ -41,7 +42,11 @@ pub(crate) fn of_default() -> Option<String> {
 fn absolute(url: &str, folder: &Path) -> String {
     let Some(rest) = url.strip_prefix("sqlite:") else { return url.to_owned() };
     // The library refuses these, with its own message.
-    if rest.starts_with(['/', '~', ':', '?']) || rest.is_empty() || rest.starts_with("file:") {
+    if rest.starts_with(['/', '~', ':', '?'])
+        || rest.is_empty()
+        || rest.starts_with("file:")
+        || rest.contains(char::is_control)
+    {
         return url.to_owned();
     }
     let (path, options) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
@@ -52,11 +57,21 @@ fn absolute(url: &str, folder: &Path) -> String {
 
 /// An absolute path, encoded for a URL.
 fn written(path: &str) -> String {
-    if !path.contains(['?', ',', '%']) && !path.starts_with("//") {
+    let is_special = |c: char| matches!(c, '?' | ',' | '%') || c.is_control();
+    if !path.contains(is_special) && !path.starts_with("//") {
         return path.to_owned();
     }
-    let text = path.replace('%', "%25").replace('?', "%3f").replace(',', "%2c");
-    format!("//{text}")
+    let mut url = String::from("//");
+    for c in path.chars() {
+        if is_special(c) {
+            for byte in c.to_string().bytes() {
+                let _ = write!(url, "%{byte:02x}");
+            }
+        } else {
+            url.push(c);
+        }
+    }
+    url
 }
 
 #[cfg(test)]
@@ -78,6 +93,7 @@ mod tests {
         }
         let odd = absolute("sqlite:a.db?mode=660", Path::new("/what?"));
         assert_eq!(odd, "sqlite:///what%3f/a.db?mode=660");
+        assert_eq!(absolute("sqlite:a.db", Path::new("/a\n%b")), "sqlite:///a%0a%25b/a.db");
     }
 
     #[test]

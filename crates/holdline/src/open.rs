@@ -60,6 +60,11 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
     if url.is_empty() {
         return default();
     }
+    if url.contains(char::is_control) {
+        let message = "the store's URL contains a line end or another control character; remove it \
+                       (a file or a secret that holds the URL may end with one)";
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
     match url.strip_prefix("quorum:") {
         Some(nodes) => nodes::open(split(nodes)).await,
         None => single(url).await,

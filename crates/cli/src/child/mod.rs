@@ -13,12 +13,14 @@ use crate::held::HeldLock;
 use crate::printer::{Level, Printer};
 use crate::signals::Signals;
 use clap::ValueEnum;
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process_group,
+    Pid, Signal, getpgrp, getpid, kill_process, kill_process_group, test_kill_process_group,
 };
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
+use std::io::{IsTerminal, stdin, stdout};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::pin::pin;
@@ -60,6 +62,8 @@ pub(crate) struct Running {
     pid: Pid,
     /// Whether it has a process group of its own.
     grouped: bool,
+    /// The modes of the terminal when it started, if the terminal was its own.
+    modes: Option<Termios>,
     descendants: Descendants,
 }
 
@@ -75,9 +79,9 @@ pub(crate) enum Ended {
 }
 
 impl Running {
-    /// Starts a command with these variables set, or removed. At a terminal it stays in our
-    /// foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach it;
-    /// otherwise it gets a group of its own.
+    /// Starts a command with these variables set, or removed. At the terminal of our session it
+    /// stays in our foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach
+    /// it; otherwise it gets a group of its own.
     pub(crate) fn start(
         file: &Path,
         argv: &[OsString],
@@ -85,7 +89,10 @@ impl Running {
         signals: &mut Signals,
         printer: Printer,
     ) -> Result<Self, Failure> {
-        let grouped = !stdin().is_terminal();
+        // A terminal that is not that of our session sends us nothing.
+        let foreign = tcgetpgrp(stdin()) == Err(Errno::NOTTY);
+        let grouped = !stdin().is_terminal() || foreign;
+        let modes = if owns_terminal() { tcgetattr(stdin()).ok() } else { None };
         signals.watch_command(grouped)?;
         let mut command = launcher::command(file, argv, printer.json);
         set_env(&mut command, env);
@@ -100,7 +107,7 @@ impl Running {
         let pid = pid.ok_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")
         })?;
-        Ok(Running { child, pid, grouped, descendants })
+        Ok(Running { child, pid, grouped, modes, descendants })
     }
 
     /// Waits for its end, forwards signals, and stops it when the lock is lost.
@@ -131,6 +138,9 @@ impl Running {
                 () = &mut loss, if !lost => {}
                 // Before signals: one that came after the end is not for the command.
                 status = self.child.wait() => {
+                    if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
+                        self.restore_terminal();
+                    }
                     let exit = exit_of(status)?;
                     let late = lost || !hold.is_valid();
                     return Ok(if late { Ended::Late(exit) } else { Ended::Done(exit) });
@@ -218,6 +228,7 @@ impl Running {
             let wait = (Instant::now() + PAUSE).min(last);
             let ended = timeout_at(wait, self.child.wait()).await.is_ok();
             if ended && !self.is_left() {
+                self.restore_terminal();
                 return Ended::Stopped;
             }
             if Instant::now() >= last {
@@ -231,12 +242,28 @@ impl Running {
         Ended::Stopped
     }
 
+    /// Restores the terminal's modes after a command that was killed, as a shell does. Not where
+    /// another group is in the foreground, as after a shell: that would stop us.
+    fn restore_terminal(&self) {
+        if let Some(modes) = &self.modes
+            && owns_terminal()
+        {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, modes);
+        }
+    }
+
     /// Whether any of its processes is left.
     fn is_left(&self) -> bool {
         Descendants::reap(self.pid);
         self.grouped && test_kill_process_group(self.pid).is_ok()
             || !self.descendants.alive().pids().is_empty()
     }
+}
+
+/// Whether the terminal is ours: we are in its foreground, and in no pipe to a pager, which sets
+/// modes of its own.
+fn owns_terminal() -> bool {
+    stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Sets variables of a command's environment, or removes them.

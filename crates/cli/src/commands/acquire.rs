@@ -31,7 +31,7 @@ pub(crate) struct Acquire {
     /// The lock's name: 1 to 512 bytes, without control characters
     name: String,
 
-    /// Another lock to hold with it: all or none. Can be repeated
+    /// Another lock to hold with it: all or none. Can be repeated; mutexes only
     #[arg(help_heading = "Kind of lock",
           long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
@@ -69,8 +69,21 @@ pub(crate) enum OnLoss {
     Continue,
 }
 
+/// Refuses 0, also as a default that was meant for `run`, for a verb whose exit code alone says
+/// whether the lock is held, or free.
+pub(crate) fn check_busy_code(code: u8) -> Result<(), Failure> {
+    if code == 0 {
+        return Err(Failure::usage(
+            "with the exit code 0 for a lock that is not free, a script would go on without it; \
+             give this verb another --busy-code (in a file of defaults, in a table of its name)",
+        ));
+    }
+    Ok(())
+}
+
 impl Acquire {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        check_busy_code(self.wait.busy_code)?;
         let owner = match self.detach {
             Some(_) => Owner::None,
             None => Owner::find(self.owner)?,

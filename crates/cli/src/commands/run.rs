@@ -52,7 +52,7 @@ pub(crate) struct Run {
     #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
-    /// Another lock to hold with it: all or none. Can be repeated; exclusive locks only
+    /// Another lock to hold with it: all or none. Can be repeated; mutexes only
     #[arg(help_heading = "Kind of lock",
           long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
@@ -67,7 +67,8 @@ pub(crate) struct Run {
     ///
     /// Only with the file store. The lock ends when the command has ended, together with all
     /// processes that inherited its lock file, even daemons; and after 24 hours at the latest. The
-    /// command is not stopped if the lock is broken by force.
+    /// command is not stopped if the lock is broken by force. A command that closes the files that
+    /// it inherits (sudo, many daemons) frees the lock and runs on.
     #[arg(help_heading = "Command",
           long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
           "grace", "min_hold"])]

@@ -1,5 +1,6 @@
 //! `holdline try`: checks whether a lock is free.
 
+use crate::commands::acquire::check_busy_code;
 use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
 use crate::lock_kind::LockKind;
@@ -27,6 +28,7 @@ pub(crate) struct Try {
 impl Try {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
+        check_busy_code(self.busy_code)?;
         let name = self.name.as_str();
         let info = session.ask().await?.inspect(name).await?;
         let free = self.lock_kind.is_free(&info)?;

@@ -53,6 +53,22 @@ fn busy_is_75_or_what_was_asked_for() {
     assert_eq!(place.counts("x"), (1, 0));
 }
 
+/// A script would go on without the lock: also by a default that was meant for `run`.
+#[test]
+fn a_verb_whose_code_is_its_answer_has_no_0_for_busy() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "x");
+    for verb in ["acquire", "try"] {
+        for args in [&[verb, "x", "-E", "0"][..], &[verb, "x", "--busy-code=0"]] {
+            let run = place.run(args);
+            assert_eq!((run.code, run.out.as_str()), (64, ""), "{args:?}: {run:?}");
+            assert!(run.err.contains("a script would go on without it"), "{run:?}");
+        }
+        let run = finish(place.command([verb, "x"]).env("HOLDLINE_BUSY_CODE", "0"));
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{verb}: {run:?}");
+    }
+}
+
 #[test]
 fn commands_that_cannot_run_take_no_lock() {
     let place = Place::new();

@@ -96,6 +96,24 @@ fn a_default_that_makes_no_sense_is_named_with_its_place() {
     assert!(run.code == 64 && run.err.contains(advice), "{run:?}");
 }
 
+/// A file in whatever folder the program is started in is no file of this user.
+#[test]
+fn a_relative_folder_of_settings_is_ignored() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path(".config/holdline")).unwrap();
+    std::fs::write(place.path(".config/holdline/config.toml"), "no-such-flag = 1").unwrap();
+    for (home, folder) in [("", ""), (".", ""), ("", ".config"), (".", ".config")] {
+        let mut command = place.command(["run", "x", "true"]);
+        command.env("HOME", home).env("XDG_CONFIG_HOME", folder).env_remove("HOLDLINE_CONFIG");
+        let run = finish(command.current_dir(place.path("")));
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{home} {folder}: {run:?}");
+    }
+    let mut command = place.command(["run", "x", "true"]);
+    command.env("HOME", place.path("")).env("XDG_CONFIG_HOME", "").env_remove("HOLDLINE_CONFIG");
+    let run = finish(&mut command);
+    assert_eq!(run.code, 64, "the user's own is read: {run:?}");
+}
+
 #[test]
 fn the_file_may_name_the_store() {
     let place = Place::new();

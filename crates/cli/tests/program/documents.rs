@@ -386,6 +386,8 @@ fn the_github_action_runs_a_line_under_the_lock() {
         let run = act(flags);
         assert_eq!((run.code, run.out.as_str()), (3, "deploy\n"), "{run:?}");
     }
+    let wrong = act("--quiet\n--lease 1ms\n");
+    assert_eq!(wrong.code, 64, "flags of all lines count: {wrong:?}");
     let _holder = place.hold(&[], "deploy");
     assert_eq!(act("").code, 75, "it waits for as long as it was told");
 }

@@ -16,6 +16,24 @@ fn the_same_name_inside_does_not_wait_for_itself() {
     assert_eq!((run.code, tokens[0]), (9, tokens[1]), "one lock, one token: {run:?}");
 }
 
+/// `sudo` removes the variable, for one.
+#[test]
+fn a_run_that_waits_for_the_one_around_it_unknowingly_is_warned() {
+    let place = Place::new();
+    let script = "env -u HOLDLINE_HELD \"$0\" run a -- true 2>&1";
+    let mut running = place.start(["run", "a", "--", "sh", "-c", script, HOLDLINE]);
+    let warning = running.line();
+    let why = "warning: lock \"a\" is held by the holdline around this one, which it waits for in \
+               vain: HOLDLINE_HELD is missing";
+    assert!(warning.contains(why), "{warning}");
+    // A wait that will end is none of this kind.
+    let _holder = place.hold(&[], "b");
+    let script = "\"$0\" run -w 3s b -- true 2>&1";
+    let mut running = place.start(["run", "c", "--", "sh", "-c", script, HOLDLINE]);
+    let busy = running.line();
+    assert!(busy.contains("was not acquired in time"), "{busy}");
+}
+
 #[test]
 fn another_name_inside_is_another_lock() {
     let place = Place::new();

@@ -40,6 +40,19 @@ fn the_kill_of_the_command_frees_the_lock_and_a_child_keeps_it() {
     assert_eq!(place.run(["run", "-w", "50s", "x", "true"]).code, 0);
 }
 
+/// The guide warns of it: an open file is all that holds the lock.
+#[test]
+fn a_command_that_closes_what_it_inherits_frees_the_lock() {
+    let place = Place::new();
+    let close = "for fd in /proc/$$/fd/*; do fd=${fd##*/}; \
+                 [ $fd -le 2 ] || eval \"exec $fd>&-\"; done; echo closed; read x";
+    let mut running = place.start(["run", "-F", "x", "--", "bash", "-c", close]);
+    assert_eq!(running.line(), "closed");
+    assert_eq!(place.run(["run", "-n", "x", "true"]).code, 0);
+    running.tell("\n");
+    assert_eq!(running.end().code, 0);
+}
+
 /// The lock is the outer program's, which stays: there is nothing to inherit.
 #[test]
 fn inside_a_run_of_the_same_name_the_command_takes_the_place_too() {

@@ -1,6 +1,6 @@
 //! A server that stops for a while: who waits goes on, says so, and gives up only when told.
 
-use super::common::{Place, Running, finish, usual_signals};
+use super::common::{HOLDLINE, Place, Running, finish, usual_signals};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
 use std::time::Duration;
@@ -36,6 +36,22 @@ fn a_lock_without_a_token_has_none_in_json() {
     let id = handle["id"].as_str().expect("an id");
     let got = run(&["break", "--json", "--reason", "stuck", "--yes", "x", id]);
     assert!(got.out.contains("\"token\":null"), "{got:?}");
+}
+
+/// No server answers in no time.
+#[test]
+fn a_wait_of_no_time_is_a_try() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let mut command = place.command(["run", "-w", "0", "x", "--", HOLDLINE, "run", "-w", "0"]);
+    command.args(["x", "true"]).env("HOLDLINE_STORE", server.url());
+    let run = finish(&mut command);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let script = "unset HOLDLINE_HELD; \"$0\" run -w 0 x true";
+    let mut command = place.command(["run", "x", "--", "sh", "-c", script, HOLDLINE]);
+    let run = finish(command.env("HOLDLINE_STORE", server.url()));
+    assert_eq!(run.code, 75, "{run:?}");
+    assert!(run.err.contains("was not acquired: it is held"), "{run:?}");
 }
 
 #[test]

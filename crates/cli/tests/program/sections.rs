@@ -1,6 +1,6 @@
 //! Locks for a part of a script: `acquire` and `release`.
 
-use super::common::{HOLDLINE, Place, Running, until};
+use super::common::{HOLDLINE, Place, Running, finish, until};
 use rustix::process::{Signal, kill_process};
 use std::process::Command;
 
@@ -88,6 +88,41 @@ fn a_subshell_that_goes_on_owns_its_lock() {
     }
 }
 
+/// Libraries that run a program and capture what it prints wait until nothing can print any more.
+#[test]
+fn a_program_that_captures_all_output_need_not_wait_for_the_end_of_the_lock() {
+    let place = Place::new();
+    let run = |args: &[&str]| finish(place.command(args).env("XDG_RUNTIME_DIR", place.path("")));
+    let acquired = run(&["acquire", "x"]);
+    assert_eq!((acquired.code, acquired.err.as_str()), (0, ""), "{acquired:?}");
+    assert_eq!(place.counts("x"), (1, 0), "this test owns it");
+    assert_eq!(run(&["acquire", "-n", "x"]).code, 75);
+    assert_eq!(run(&["release", acquired.out.trim()]).code, 0);
+
+    // By a process in between that waits as well.
+    let mut between = Command::new("bash");
+    let script = "\"$H\" acquire x --owner $PPID; exit $?";
+    between.args(["-c", script]).env("H", HOLDLINE).env("HOLDLINE_STORE", place.url());
+    let acquired =
+        finish(between.env("HOLDLINE_CONFIG", "").env("XDG_RUNTIME_DIR", place.path("")));
+    assert_eq!(run(&["release", acquired.out.trim()]).code, 0, "{acquired:?}");
+
+    // Node.js makes sockets in place of pipes.
+    let mut node = Command::new("node");
+    let script = "require('child_process').execFile(process.env.H, ['acquire', 'x'], \
+                  (error, out) => { console.log(error, out.length); process.stdin.resume(); })";
+    node.args(["-e", script]).env("H", HOLDLINE).env("HOLDLINE_STORE", place.url());
+    node.env("HOLDLINE_CONFIG", "").env("XDG_RUNTIME_DIR", place.path(""));
+    if Command::new("node").arg("--version").output().is_err() {
+        return holdline_testkit::missing("node");
+    }
+    let mut node = Running::start(&mut node);
+    assert_eq!(node.line(), "null 33");
+    assert_eq!(place.counts("x"), (1, 0));
+    node.close_stdin();
+    until("the lock is free", || place.counts("x") == (0, 0));
+}
+
 /// As in a container.
 #[test]
 fn a_script_may_be_process_1() {
@@ -149,6 +184,38 @@ fn a_signal_ends_the_wait_of_acquire() {
     assert_eq!(place.counts("x"), (1, 0));
 }
 
+/// A handle that is printed is held: not one whose holder has ended by the same signal.
+#[test]
+fn a_signal_that_comes_just_after_the_lock_prints_no_handle() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    let waiter = place.start(["acquire", "x"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    // It sees the signal and the handle at once.
+    waiter.signal(Signal::STOP);
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    until("the process in the background holds", || place.counts("x") == (1, 0));
+    waiter.signal(Signal::TERM);
+    waiter.signal(Signal::CONT);
+    let run = waiter.end();
+    assert_eq!((run.code, run.out.as_str()), (128 + 15, ""), "{run:?}");
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+/// As a caller has it that wants no zombies; programs that it executes inherit that.
+#[test]
+fn the_exit_code_is_known_though_the_caller_ignores_the_end_of_its_children() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "x");
+    let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                  os.execv(os.environ['H'], ['holdline', 'acquire', '-n', 'x'])";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).env("H", HOLDLINE).env("HOLDLINE_STORE", place.url());
+    let run = finish(python.env("HOLDLINE_CONFIG", ""));
+    assert_eq!(run.code, 75, "{run:?}");
+}
+
 #[test]
 fn a_holder_that_is_killed_during_the_wait_is_told() {
     let place = Place::new();
@@ -202,7 +269,7 @@ fn a_detached_lock_outlives_its_caller_and_its_session_but_not_its_time() {
     let run = |args: &[&str]| {
         let mut command = place.command(args);
         command.env("XDG_RUNTIME_DIR", &session).env("TMPDIR", place.path(""));
-        super::common::finish(&mut command)
+        finish(&mut command)
     };
     std::fs::create_dir(&session).unwrap();
     let acquired = run(&["acquire", "x", "--detach", "1h"]);
@@ -236,7 +303,7 @@ fn a_folder_whose_name_is_too_long_for_a_socket_is_an_error() {
     let long = place.path(&"x".repeat(100));
     std::fs::create_dir(&long).unwrap();
     let mut command = place.command(["acquire", "x", "--detach", "1h"]);
-    let run = super::common::finish(command.env("TMPDIR", &long));
+    let run = finish(command.env("TMPDIR", &long));
     assert_eq!((run.code, run.out.as_str()), (71, ""), "{run:?}");
     assert!(run.err.contains("set XDG_RUNTIME_DIR and TMPDIR to shorter paths"), "{run:?}");
     assert_eq!(place.counts("x"), (0, 0));
@@ -245,8 +312,7 @@ fn a_folder_whose_name_is_too_long_for_a_socket_is_an_error() {
 #[test]
 fn a_release_does_not_wait_for_ever_for_a_stopped_holder() {
     let place = Place::new();
-    let run =
-        |args: &[&str]| super::common::finish(place.command(args).env("TMPDIR", place.path("")));
+    let run = |args: &[&str]| finish(place.command(args).env("TMPDIR", place.path("")));
     let acquired = run(&["acquire", "x", "--detach", "1h"]);
     let pid = place.status("x")["holders"][0]["pid"].as_i64().expect("it is held");
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();

@@ -151,6 +151,55 @@ fn a_loss_ends_all_processes_at_a_terminal_too() {
     assert_eq!(terminal.code(), Some(76));
 }
 
+/// As a shell does for what it runs. A program for the whole screen, or one that reads a password,
+/// has no time for it.
+#[test]
+fn a_command_that_is_killed_does_not_leave_its_modes_to_the_terminal() {
+    let place = Place::new();
+    let script = "\"$0\" run x -- sh -c \"$1\"; echo \"<$?>\"; stty -a";
+    let set = "trap '' TERM; stty raw -echo; echo ready;";
+    for (rest, code) in [("exec sleep 600", "<76>"), ("kill -9 $$", "<137>")] {
+        let command = format!("{set} {rest}");
+        let mut terminal = Terminal::with(&place, &["sh", "-c", script, HOLDLINE, &command]);
+        terminal.expect("ready");
+        if code == "<76>" {
+            let id = place.status("x")["holders"][0]["id"].as_str().unwrap().to_owned();
+            assert_eq!(place.run(["break", "x", &id, "--reason", "test"]).code, 0);
+        }
+        terminal.expect(code);
+        let modes = terminal.expect("echoke");
+        assert!(modes.contains("isig icanon iexten echo "), "{modes}");
+    }
+}
+
+/// The modes at the start may be those of the pager, which has restored others since.
+#[test]
+fn a_command_that_is_killed_in_a_pipe_leaves_the_terminal_to_the_pager() {
+    let place = Place::new();
+    let script = "stty raw -echo; \"$0\" run x -- sh -c \"$1\" \"$2\" | \
+                  { read a; stty sane < /dev/tty; touch \"$2\"; cat; }; stty -a";
+    let command = "echo a; until test -e \"$0\"; do sleep .02; done; kill -9 $$";
+    let quit = place.path("quit");
+    let argv = ["sh", "-c", script, HOLDLINE, command, quit.to_str().unwrap()];
+    let mut terminal = Terminal::with(&place, &argv);
+    let modes = terminal.expect("echoke");
+    assert!(modes.contains("isig icanon iexten echo "), "{modes}");
+}
+
+/// The terminal sends no signals to the command then.
+#[test]
+fn at_a_terminal_of_another_session_signals_are_passed_on() {
+    let place = Place::new();
+    let script = "trap 'echo got; exit 5' INT; echo \"<$PPID>\"; while :; do sleep .05; done";
+    let argv = ["setsid", "--wait", HOLDLINE, "run", "x", "--", "sh", "-c", script];
+    let mut terminal = Terminal::with(&place, &argv);
+    terminal.expect("<");
+    let pid = Pid::from_raw(terminal.expect(">").parse().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    terminal.expect("got");
+    assert_eq!(terminal.code(), Some(5));
+}
+
 #[test]
 fn a_shell_can_stop_it_and_bring_it_back() {
     let place = Place::new();

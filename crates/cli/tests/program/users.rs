@@ -293,6 +293,7 @@ fn mistakes_in_paths_are_errors() {
         ("sqlite:x.db?mode=640", 64, "mode must be"),
         ("sqlite:x.db?group=no-such-group", 64, "there is no group"),
         ("sqlite:x.db?busy_timeout=1s&busy_timeout=2s", 64, "given twice"),
+        ("sqlite:x.db\n", 64, "contains a line end"),
         ("sqlite:x.db?moed=660", 64, "\"moed\" is not known"),
         ("memory:", 64, "keep nobody out"),
         ("quorum:sqlite:a,memory:b,sqlite:c", 64, "keep nobody out"),

@@ -109,6 +109,16 @@ async fn where_nobody_listens_the_cause_is_said_once() {
     }
 }
 
+/// A secret that was written to a file by `echo` ends with one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_end_in_a_url_is_told() {
+    for (store, end) in STORES {
+        let (kind, text) = refusal(&format!("{store}127.0.0.1{end}\n")).await;
+        assert_eq!(kind, ErrorKind::Invalid, "{text}");
+        assert!(text.contains("line end"), "{text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_of_ipv6_wants_brackets() {
     for (store, end) in STORES {

@@ -66,6 +66,10 @@ impl Address {
             Error::new(ErrorKind::Invalid, message)
         };
         let refuse = |why: &str| Err(refused(why.to_owned()));
+        // With a line end it would be another file than without.
+        if rest.contains(char::is_control) {
+            return refuse("it contains a line end or another control character; remove it");
+        }
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let path = match path.strip_prefix("//") {
             Some(path) if !path.starts_with('/') => {
@@ -198,6 +202,8 @@ mod tests {
             "x?mode=rw",
             "x?mode=600&mode=600",
             "x?group=no-such-group",
+            "x.db\n",
+            "x.db?mode=660\r\n",
         ] {
             let error = Address::parse(rest).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
