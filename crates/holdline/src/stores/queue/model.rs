@@ -90,21 +90,15 @@ impl Model {
 
     /// Enters a ticket, in another way if it was barred. Returns the way, and the answer with the
     /// places that it wakes. A barred ticket is refused as if it wanted to keep a place that it
-    /// lacks; a server may go on to bar it until the last bar of the line is over.
+    /// lacks.
     fn enter(
         &mut self,
         now: u64,
         ticket: &Ticket,
         how: Enter,
     ) -> (Enter, (Result<Standing, Refusal>, Woken)) {
-        let barred = self.barred.get(&ticket.id).copied();
-        let any = self.barred.values().any(|until| now < *until);
-        let lacking = Enter::Keep(Seq(1));
-        let (how, modelled) = match barred.filter(|_| any) {
-            None => (how, how),
-            Some(until) if now < until => (Enter::Queue, lacking),
-            Some(_) => (lacking, lacking),
-        };
+        let barred = self.barred.get(&ticket.id).is_some_and(|until| now < *until);
+        let (how, modelled) = if barred { (Enter::Queue, Enter::Keep(Seq(1))) } else { (how, how) };
         let (Ok(answer), woken) = self.on(now, |line| line.enter(ticket, modelled, ()));
         (how, (answer, woken))
     }

@@ -35,7 +35,8 @@ local function keep()
 end
 
 local function join()
-  if now < bar and call('ZSCORE', barred, id) then return {2} end
+  local barred_until = now < bar and call('ZSCORE', barred, id)
+  if barred_until and now < tonumber(barred_until) then return {2} end
   local s = math.max(last + 1, now, min_token)
   local spent = s + (math.max(token_count, 1) - 1)
   if spent > MOST then return {5} end

@@ -30,9 +30,8 @@ end
 local again, same, busy = false, false, till % 2
 if kind == 1 then
   if now >= expires then
-    if how >= 0 or (now < bar and call('ZSCORE', line .. ':x', string.sub(tail, 1, 32))) then
-      return {2}
-    end
+    local barred_until = now < bar and call('ZSCORE', line .. ':x', string.sub(tail, 1, 32))
+    if how >= 0 or (barred_until and now < tonumber(barred_until)) then return {2} end
     busy = head and now - last < 1000000 and 1 or 0
     if span > 0 and last < now - now % span then
       local clock = string.match(line, '^[^{]*') .. 'clock'
