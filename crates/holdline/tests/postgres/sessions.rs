@@ -237,6 +237,7 @@ async fn a_lock_of_a_session_is_two_messages() {
         }
         assert_eq!(said() - before, 20, "{scheme}");
     }
+    assert_eq!(server.logged("LOG:  statement: EXECUTE holdline_"), 22, "they are prepared");
 }
 
 /// Otherwise every listening process in the database would be woken for nothing.
@@ -315,6 +316,24 @@ async fn a_row_of_our_own_is_broken_with_a_higher_token() {
         raw.keep(&mine, seq).await.is_ok_and(|standing| standing == Standing::Lost)
     })
     .await;
+}
+
+/// A session that has let the row go keeps its name for a moment. To break it then would fence the
+/// next holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_without_a_transaction_is_not_broken() {
+    let Some(server) = private("session_name", &["fsync=off"]) else { return };
+    let (raw, mine) = (Raw::open(&url(&server, "row")).await, ticket(1, 1));
+    raw.hold(&mine).await;
+    let (sql, ended) = (server.sql().await, server.sql().await);
+    let name = "SELECT application_name FROM pg_stat_activity \
+                WHERE application_name LIKE 'holdline %'";
+    let name = one::<String>(&sql, name, &[]).await;
+    assert!(raw.leave(&mine).await);
+    ended.batch_execute(&format!("SET application_name = '{name}'")).await.expect("works");
+    let token = raw.store.evict(&raw.line, mine.id, "why").await.expect("works");
+    assert_eq!(token, None);
+    ended.batch_execute("SELECT").await.expect("it was not ended");
 }
 
 const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
