@@ -1,7 +1,8 @@
 //! Session and transaction locks, which the server frees when the connection ends.
 
 use crate::raw::{Raw, ticket};
-use crate::server::{Server, one, private};
+use crate::server::{Server, one, private, url_at};
+use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
@@ -166,6 +167,31 @@ async fn an_abandoned_call_holds_nothing() {
         }
         let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
         assert_eq!(one::<i64>(&sql, locks, &[]).await, 0);
+    }
+}
+
+/// An inspection that waits for a call about the lock, and is then not polled, as in a `select!`
+/// whose other branch goes on, keeps no renewal waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inspection_that_is_not_polled_holds_up_no_renewal() {
+    let Some(server) = private("session_inspection", &["fsync=off"]) else { return };
+    for scheme in SCHEMES {
+        let link = Link::to(server.address()).expect("a link");
+        let at_link = format!("{}&scheme={scheme}", url_at(&link.address().to_string()));
+        let (raw, mine) = (Raw::open(&at_link).await, ticket(1, 1));
+        let seq = raw.hold(&mine).await;
+        link.stall(Way::Both);
+        let mut renewal = Box::pin(raw.keep(&mine, seq));
+        assert!((&mut renewal).now_or_never().is_none(), "{scheme}: it has an answer");
+        let mut inspection = Box::pin(raw.seen());
+        assert!((&mut inspection).now_or_never().is_none(), "{scheme}: it is not in the way");
+        link.mend();
+        let standing = soon("the renewal", renewal).await.expect("works");
+        assert_eq!(standing, Standing::Admitted(seq), "{scheme}");
+        let standing = soon("the next renewal", raw.keep(&mine, seq)).await.expect("works");
+        assert_eq!(standing, Standing::Admitted(seq), "{scheme}");
+        assert_eq!(inspection.await.places[0].id, mine.id);
+        assert!(raw.leave(&mine).await);
     }
 }
 
