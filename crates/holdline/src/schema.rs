@@ -38,8 +38,9 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
     }
 }
 
-/// Installs the tables and functions in the database at this URL, in the schema that it names: all
-/// or nothing. It is safe to repeat, and to run concurrently.
+/// Installs the tables and functions in the database at this URL, in the schema that it names, or
+/// ShedLock's table if it names `scheme=shedlock`: all or nothing. It is safe to repeat, and to run
+/// concurrently.
 ///
 /// # Errors
 ///
@@ -65,7 +66,7 @@ pub async fn install(url: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As for [`install`].
+/// As for [`install`]; [`ErrorKind::Unsupported`] for ShedLock's table, whose rows stay.
 ///
 /// # Cancel safety
 ///

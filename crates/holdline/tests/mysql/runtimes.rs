@@ -2,6 +2,7 @@
 
 use crate::server::databases;
 use holdline::{Client, LockInfo, Mutex, Result, open};
+use holdline_testkit::until;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -59,6 +60,26 @@ fn calls_that_are_not_polled_keep_nobody_waiting() {
                 call.await.expect("it is answered");
             }
         });
+    }
+}
+
+/// A runtime that runs only now and then, as one that a program blocks on, may stand still in the
+/// middle of a call. Calls of other runtimes wait for no longer than that call's time.
+#[test]
+fn a_runtime_that_stands_still_does_not_keep_the_others_waiting() {
+    let (still, other) = (runtime(), runtime());
+    for database in still.block_on(databases("standing")) {
+        let url = database.url("&timeout=500ms");
+        let client = still.block_on(open(&url)).expect("opens");
+        let calls = still.block_on(async {
+            let calls = [begun(&client).await, begun(&client).await];
+            tokio::task::yield_now().await; // one is sent
+            calls
+        });
+        other.block_on(until("an answer", async || client.inspect("y").await.is_ok()));
+        drop(calls);
+        still.block_on(client.inspect("x")).expect("works");
+        other.block_on(client.inspect("y")).expect("works");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
 use crate::server::{Database, count, databases, first, private, ticket};
+use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, TicketId};
 use holdline::{ErrorKind, Mutex, Name, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
@@ -55,6 +56,29 @@ async fn a_named_lock_is_the_servers_own() {
             guard.unlock().await.expect("held");
         }
         assert!(!first::<bool>(&mut conn, &used).await, "\"case\" is free");
+    }
+}
+
+/// Attempts whose futures are kept without being polled, as in a `select!` whose other branch goes
+/// on, do not use up the number of attempts at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_are_not_polled_keep_nobody_waiting() {
+    for database in databases("unpolled_attempts").await {
+        for scheme in ["row", "named"] {
+            let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+            let (store, note) = (client.store(), Arc::from("note"));
+            let mine = ticket(Duration::from_secs(600));
+            let attempt = async |n: u32| {
+                let (line, mine) = (Name::new(n.to_string()).expect("good"), ticket(mine.lease));
+                store.enter(&line, &mine, &note, Enter::Try).await
+            };
+            let mut kept: Vec<_> = (1..=24).map(|n| Box::pin(attempt(n))).collect();
+            for one in &mut kept {
+                assert!(one.now_or_never().is_none(), "{scheme}: it has an answer");
+            }
+            let standing = soon("an answer", attempt(0)).await.expect("works");
+            assert!(matches!(standing, Standing::Admitted(_)), "{scheme}: {standing:?}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::server::{Database, databases, first, private, ticket};
 use holdline::store::{Enter, Seq, Standing};
-use holdline::{Backoff, ErrorKind, Mutex, Name, RwLock, open};
+use holdline::{Backoff, ErrorKind, Mutex, Name, RwLock, open, schema};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,10 @@ async fn the_table_is_not_made_silently_and_its_times_are_looked_at() {
         let error = open(&plain).await.expect_err("no table");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("install=yes"), "{error}");
-        open(&database.url(SCHEME)).await.expect("it is made");
+        schema::install(&plain).await.expect("it is made");
+        let error = schema::sweep(&plain, Duration::ZERO).await.expect_err("its rows stay");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        open(&database.url(SCHEME)).await.expect("it is there");
         open(&plain).await.expect("it is there");
         let mut conn = database.conn().await;
         for (kind, good) in [
@@ -80,6 +83,18 @@ async fn rows_are_those_of_shedlock() {
         let error = RwLock::new(&client, "job").read().await.expect_err("none");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
+}
+
+/// Such a server refuses what the scheme writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_logs_statements_is_refused() {
+    let options = ["--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT"];
+    let Some(server) = private("shedlock_statements", &options) else { return };
+    let database = Database::fresh(&server.url(), "statements").await;
+    let client = open(&database.url(SCHEME)).await.expect("opens");
+    let error = Mutex::new(&client, "job").lock().await.expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("binlog_format"), "{error}");
 }
 
 /// A lock held by another client is only read: the try waits neither for its row nor for the table.

@@ -38,6 +38,23 @@ async fn it_can_be_installed_often_and_at_the_same_time() {
     guard.unlock().await.expect("still held");
 }
 
+/// With ShedLock's scheme, what is installed is ShedLock's table, and nothing is swept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_scheme_has_its_own_tables() {
+    let Some(server) = private("schemes", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    let url = plain(&server) + "?scheme=shedlock";
+    schema::install(&url).await.expect("works");
+    schema::install(&url).await.expect("again");
+    let made = "SELECT string_agg(relname, ' ') FROM pg_class \
+                WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'";
+    assert_eq!(one::<Option<String>>(&sql, made, &[]).await.as_deref(), Some("shedlock"));
+    let guard = Mutex::new(&open(&url).await.expect("opens"), "x").lock().await.expect("works");
+    let error = schema::sweep(&url, Duration::ZERO).await.expect_err("the rows are ShedLock's");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    guard.unlock().await.expect("it was held");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_can_have_any_name() {
     let Some(server) = private("name", &["fsync=off"]) else { return };

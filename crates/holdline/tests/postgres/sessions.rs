@@ -1,7 +1,8 @@
 //! Session and transaction locks, which the server frees when the connection ends.
 
 use crate::raw::{Raw, ticket};
-use crate::server::{Server, one, private};
+use crate::server::{Server, one, private, url_at};
+use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
@@ -169,6 +170,31 @@ async fn an_abandoned_call_holds_nothing() {
     }
 }
 
+/// An inspection that waits for a call about the lock, and is then not polled, as in a `select!`
+/// whose other branch goes on, keeps no renewal waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inspection_that_is_not_polled_holds_up_no_renewal() {
+    let Some(server) = private("session_inspection", &["fsync=off"]) else { return };
+    for scheme in SCHEMES {
+        let link = Link::to(server.address()).expect("a link");
+        let at_link = format!("{}&scheme={scheme}", url_at(&link.address().to_string()));
+        let (raw, mine) = (Raw::open(&at_link).await, ticket(1, 1));
+        let seq = raw.hold(&mine).await;
+        link.stall(Way::Both);
+        let mut renewal = Box::pin(raw.keep(&mine, seq));
+        assert!((&mut renewal).now_or_never().is_none(), "{scheme}: it has an answer");
+        let mut inspection = Box::pin(raw.seen());
+        assert!((&mut inspection).now_or_never().is_none(), "{scheme}: it is not in the way");
+        link.mend();
+        let standing = soon("the renewal", renewal).await.expect("works");
+        assert_eq!(standing, Standing::Admitted(seq), "{scheme}");
+        let standing = soon("the next renewal", raw.keep(&mine, seq)).await.expect("works");
+        assert_eq!(standing, Standing::Admitted(seq), "{scheme}");
+        assert_eq!(inspection.await.places[0].id, mine.id);
+        assert!(raw.leave(&mine).await);
+    }
+}
+
 /// A client that only tries is not reported as the holder, whose session would be ended by force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_is_not_a_holder() {
@@ -237,6 +263,7 @@ async fn a_lock_of_a_session_is_two_messages() {
         }
         assert_eq!(said() - before, 20, "{scheme}");
     }
+    assert_eq!(server.logged("LOG:  statement: EXECUTE holdline_"), 22, "they are prepared");
 }
 
 /// Otherwise every listening process in the database would be woken for nothing.
@@ -315,6 +342,24 @@ async fn a_row_of_our_own_is_broken_with_a_higher_token() {
         raw.keep(&mine, seq).await.is_ok_and(|standing| standing == Standing::Lost)
     })
     .await;
+}
+
+/// A session that has let the row go keeps its name for a moment. To break it then would fence the
+/// next holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_without_a_transaction_is_not_broken() {
+    let Some(server) = private("session_name", &["fsync=off"]) else { return };
+    let (raw, mine) = (Raw::open(&url(&server, "row")).await, ticket(1, 1));
+    raw.hold(&mine).await;
+    let (sql, ended) = (server.sql().await, server.sql().await);
+    let name = "SELECT application_name FROM pg_stat_activity \
+                WHERE application_name LIKE 'holdline %'";
+    let name = one::<String>(&sql, name, &[]).await;
+    assert!(raw.leave(&mine).await);
+    ended.batch_execute(&format!("SET application_name = '{name}'")).await.expect("works");
+    let token = raw.store.evict(&raw.line, mine.id, "why").await.expect("works");
+    assert_eq!(token, None);
+    ended.batch_execute("SELECT").await.expect("it was not ended");
 }
 
 const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \

@@ -6,9 +6,10 @@
 //! the server, all locks of a session belong to one client. So the tickets of this process that
 //! hold or try to get a lock have places here, and conflicting tickets are told to wait.
 //!
-//! Once begun, a call to the server runs to completion on the store's own thread, even if the
-//! caller's future is dropped, and the calls of a ticket run one after another. So it is known what
-//! a connection holds, and a ticket that leaves waits for its own attempt.
+//! All calls run on the store's own thread, so that a caller that is not polled keeps nobody
+//! waiting. Once begun, a call to the server runs to completion, even if the caller's future is
+//! dropped, and the calls of a ticket run one after another. So it is known what a connection
+//! holds, and a ticket that leaves waits for its own attempt.
 //!
 //! A task watches each held lock: when its connection ends, which the socket reports at once, the
 //! holder is told; when its lease ends, the lock is released.
@@ -164,7 +165,7 @@ struct Shared<D: Dialect> {
     /// Keyed by the identity of the lock.
     places: Mutex<HashMap<String, Vec<Arc<Place<D>>>>>,
     room: Arc<Semaphore>,
-    attempts: Arc<Semaphore>,
+    attempts: Semaphore,
     loss: LossHandler,
 }
 
@@ -187,7 +188,7 @@ impl<D: Dialect> SessionLocks<D> {
             dialect,
             places: Mutex::default(),
             room: Arc::new(Semaphore::new(most)),
-            attempts: Arc::new(Semaphore::new(attempts)),
+            attempts: Semaphore::new(attempts),
             loss: LossHandler::default(),
         }));
         let opened = locks.clone();
@@ -286,6 +287,71 @@ impl<D: Dialect> SessionLocks<D> {
     fn waiting(&self, ticket: &Ticket) -> Standing {
         let again = self.0.dialect.pause().min(ticket.wait_lease / 3);
         Standing::Waiting { seq: None, again: again.max(Duration::from_millis(2)) }
+    }
+
+    /// Tries or renews a lock, unless the caller gives up before its turn.
+    async fn enter_lock(&self, lock: &Lock, mut asked: Asked) -> Answer<Standing> {
+        let (how, ticket) = (asked.how, asked.ticket);
+        let turn = async {
+            let turn = match how {
+                Enter::Keep(_) => None,
+                // The semaphore is never closed.
+                Enter::Try | Enter::Queue => Some(self.0.attempts.acquire().await),
+            };
+            loop {
+                let place = match how {
+                    Enter::Keep(_) => self.find(lock, ticket.id),
+                    Enter::Try | Enter::Queue => self.reserve(lock, ticket.id)?,
+                };
+                let Some(place) = place else { return Ok(None) };
+                let held = Arc::clone(&place.held).lock_owned().await;
+                // The call before this one may have removed it.
+                if self.find(lock, ticket.id).is_some_and(|it| Arc::ptr_eq(&it, &place)) {
+                    return Ok::<_, Fault>(Some((turn, place, held)));
+                }
+            }
+        };
+        let turn = tokio::select! {
+            biased;
+            () = asked.caller.closed() => None,
+            turn = turn => turn?,
+        };
+        let Some((_turn, place, mut held)) = turn else {
+            let keeps = matches!(how, Enter::Keep(_));
+            return Ok(if keeps { Standing::Lost } else { self.waiting(&ticket) });
+        };
+        if place.lock.shared != lock.shared {
+            return Err(self.no_such_lock().into());
+        }
+        match (&mut *held, how) {
+            (Some(lock), Enter::Keep(seq)) if lock.seq != seq => Ok(Standing::Lost),
+            (None, Enter::Keep(_)) => Ok(Standing::Lost),
+            (Some(_), _) => self.renew(&place, &mut held, asked).await,
+            (held, _) => self.attempt(&place, held, &asked).await,
+        }
+    }
+
+    /// The view of a lock: without records, that of this process if it holds it.
+    async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {
+        let mut snapshot = QueueSnapshot::default();
+        let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
+        for place in here.unwrap_or_default() {
+            let held = place.held.lock().await;
+            let Some(held) = &*held else { continue };
+            snapshot.capacity = held.capacity;
+            snapshot.places.push(QueueEntry {
+                id: place.id,
+                seq: held.seq,
+                weight: if place.lock.shared { 1 } else { held.capacity },
+                admitted: true,
+                expires_in: clock::now().until(held.until),
+                note: Arc::clone(&held.note),
+            });
+        }
+        if snapshot.places.is_empty() {
+            return self.0.dialect.look(lock).await;
+        }
+        Ok(snapshot)
     }
 
     async fn attempt(
@@ -399,52 +465,22 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        let lock = self.wanted(line, ticket)?;
-        // A caller that gives up before its turn costs nothing. The semaphore is never closed.
-        let turn = match how {
-            Enter::Keep(_) => None,
-            Enter::Try | Enter::Queue => Arc::clone(&self.0.attempts).acquire_owned().await.ok(),
-        };
-        let (place, mut held) = loop {
-            let place = match how {
-                Enter::Keep(_) => self.find(&lock, ticket.id),
-                Enter::Try | Enter::Queue => self.reserve(&lock, ticket.id)?,
-            };
-            let Some(place) = place else {
-                return Ok(if turn.is_some() { self.waiting(ticket) } else { Standing::Lost });
-            };
-            let held = Arc::clone(&place.held).lock_owned().await;
-            // The call before this one may have removed it.
-            if self.find(&lock, ticket.id).is_some_and(|it| Arc::ptr_eq(&it, &place)) {
-                break (place, held);
-            }
-        };
-        if place.lock.shared != lock.shared {
-            return Err(self.no_such_lock());
-        }
+        let (lock, locks) = (self.wanted(line, ticket)?, self.clone());
         let (caller, _alive) = oneshot::channel();
         let asked = Asked { ticket: *ticket, note: Arc::clone(note), how, caller };
-        let locks = self.clone();
-        let call = async move {
-            let _turn = turn;
-            match (&mut *held, asked.how) {
-                (Some(lock), Enter::Keep(seq)) if lock.seq != seq => Ok(Standing::Lost),
-                (None, Enter::Keep(_)) => Ok(Standing::Lost),
-                (Some(_), _) => locks.renew(&place, &mut held, asked).await,
-                (held, _) => locks.attempt(&place, held, &asked).await,
-            }
-        };
-        self.carry_out(Some(line), call).await
+        self.carry_out(Some(line), async move { locks.enter_lock(&lock, asked).await }).await
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let (lock, locks) = (self.lock(line, false)?, self.clone());
-        let Some(place) = self.find(&lock, id) else {
-            let call = async move { locks.0.dialect.release(&lock, id, None).await };
-            return self.carry_out(Some(line), call).await;
+        let call = async move {
+            let Some(place) = locks.find(&lock, id) else {
+                return locks.0.dialect.release(&lock, id, None).await;
+            };
+            let mut held = place.held.lock().await;
+            locks.release(&place, &mut held).await
         };
-        let mut held = Arc::clone(&place.held).lock_owned().await;
-        self.carry_out(Some(line), async move { locks.release(&place, &mut held).await }).await
+        self.carry_out(Some(line), call).await
     }
 
     async fn watch(&self, line: &Name, _id: TicketId) -> Result<Option<Seq>> {
@@ -454,26 +490,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (lock, locks) = (self.lock(line, false)?, self.clone());
-        let mut snapshot = QueueSnapshot::default();
-        let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
-        for place in here.unwrap_or_default() {
-            let held = place.held.lock().await;
-            let Some(held) = &*held else { continue };
-            snapshot.capacity = held.capacity;
-            snapshot.places.push(QueueEntry {
-                id: place.id,
-                seq: held.seq,
-                weight: if place.lock.shared { 1 } else { held.capacity },
-                admitted: true,
-                expires_in: clock::now().until(held.until),
-                note: Arc::clone(&held.note),
-            });
-        }
-        if snapshot.places.is_empty() {
-            let call = async move { locks.0.dialect.look(&lock).await };
-            snapshot = self.carry_out(Some(line), call).await?;
-        }
-        Ok(snapshot)
+        self.carry_out(Some(line), async move { locks.look(&lock).await }).await
     }
 
     /// Without records, the server knows no names. Then it lists the locks that this process holds,

@@ -137,6 +137,15 @@ pub(super) fn unusable(table: &str, address: &impl fmt::Display, what: Option<&s
     Fault::Ours(kind, format!("the table {table} at {address} {what}"))
 }
 
+/// The error of a sweep: in ShedLock's layout no row is ever removed.
+pub(super) fn not_swept(address: &impl fmt::Display) -> Error {
+    let message = format!(
+        "{address} is not swept by scheme=shedlock: the rows of ShedLock's table stay; leave the \
+         scheme out of the URL to sweep holdline's own tables"
+    );
+    Error::new(ErrorKind::Unsupported, message)
+}
+
 impl<D: Dialect> Shedlock<D> {
     /// Runs a statement about a line.
     async fn call(

@@ -305,7 +305,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
 #[cfg(feature = "doctor")]
 pub(super) fn connections(used: u64, most: u64, advice: &str, findings: &mut Findings) {
     let found = format!("{used} of {most} are used");
-    if most > 0 && used > most / 10 * 9 {
+    if most > 0 && used * 10 > most * 9 {
         findings.warning("connections", found, advice);
     } else {
         findings.ok("connections", found);
@@ -323,4 +323,21 @@ pub(super) async fn clock_of(
     let Some(theirs) = asked.await else { return };
     let half = began.until(clock::now()).as_micros() as i64 / 2;
     findings.clock(address.to_string(), theirs + half - clock::wall_micros().cast_signed());
+}
+
+#[cfg(all(test, feature = "doctor"))]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn connections_are_scarce_beyond_nine_of_ten() {
+        for (used, most, level) in
+            [(9, 10, Level::Ok), (10, 10, Level::Warning), (11, 19, Level::Ok), (1, 5, Level::Ok)]
+        {
+            let mut findings = Findings::default();
+            connections(used, most, "raise it", &mut findings);
+            assert_eq!(findings.list[0].level, level, "{used} of {most}");
+        }
+    }
 }

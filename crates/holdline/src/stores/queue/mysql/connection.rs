@@ -1,16 +1,19 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
 //! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! It takes along calls that [wait for theirs](super::batch). It runs as a task on the caller's
-//! runtime, and goes on if its future is not polled, or is dropped after sending. So calls that are
-//! given up cost no connections, and there are never more messages under way than connections. When
-//! a call's time is up, its connection is closed, so that a late answer cannot be taken for another
-//! call's.
+//! It takes along calls that [wait for theirs](super::batch). It runs as a task, and goes on if its
+//! future is not polled, or is dropped after sending. So calls that are given up cost no
+//! connections. When a call's time is up, its connection is closed, so that a late answer cannot be
+//! taken for another call's.
 //!
 //! The sockets belong to the stores' own runtime, so that a connection serves the program's
-//! runtimes, one after another, and the renewer's. But a call under way stalls when its program
-//! does, or while it waits for a row that another client has locked. Meanwhile renewals have a
-//! connection of their own.
+//! runtimes, one after another, and the renewer's. A call that finds a connection free runs on its
+//! caller's runtime, which is the fastest; one that waits runs on the stores'. A call on a runtime
+//! that has stopped, as between two futures that a program blocks on, keeps the others waiting
+//! until its time is up; then another connection takes the place of its own.
+//!
+//! Renewals have a connection of their own while a call under way stalls with its program, or waits
+//! for a row that another client has locked.
 
 use super::batch::{self, Batcher, Queued};
 use super::config::{Config, Scheme};
@@ -29,8 +32,9 @@ use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
+use std::pin::pin;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -59,6 +63,8 @@ pub(super) struct Connections {
     /// The store's connections, if these are its background handle's.
     shared: Option<Arc<Connections>>,
     permits: Arc<Semaphore>,
+    /// The permits of calls on callers' runtimes, and when the time of each call is up.
+    lent: Mutex<Vec<(Time, Weak<Permit>)>>,
     batcher: Batcher,
     idle: Mutex<Vec<Conn>>,
     /// The attempt to connect that is under way. There is one at a time, and all calls that want a
@@ -72,6 +78,12 @@ pub(super) struct Connections {
     pub(super) in_flight: Arc<InFlight>,
 }
 
+/// A permit for a connection. It is taken away from a call that has stopped.
+type Permit = Mutex<Option<OwnedSemaphorePermit>>;
+
+/// A call's turn on one of these connections.
+struct Turn(Arc<Connections>, Arc<Permit>);
+
 impl Connections {
     /// The connections of a store, as many as configured.
     pub(super) fn new(config: Config) -> Result<Arc<Self>, Error> {
@@ -82,6 +94,7 @@ impl Connections {
             opts,
             runtime,
             shared: None,
+            lent: Mutex::default(),
             batcher: Batcher::default(),
             idle: Mutex::default(),
             connecting: Joint::new(),
@@ -98,6 +111,7 @@ impl Connections {
             runtime: self.runtime,
             shared: Some(Arc::clone(self)),
             permits: Arc::new(Semaphore::new(1)),
+            lent: Mutex::default(),
             batcher: Batcher::default(),
             idle: Mutex::default(),
             connecting: Joint::new(),
@@ -130,7 +144,9 @@ impl Connections {
         // Recorded before the work begins, because the caller may give up first.
         let request = taker.map(|id| self.in_flight.begin_own(id));
         let (caller, gives_up) = oneshot::channel();
-        let call = Arc::clone(self).make(statement.clone(), limit, gives_up);
+        let turn = self.turn_at_once();
+        let here = turn.as_ref().and_then(|_| Handle::try_current().ok());
+        let call = Arc::clone(self).make(statement.clone(), limit, gives_up, turn);
         let work = async move {
             let answer = call.await;
             settle(request, &answer);
@@ -138,9 +154,9 @@ impl Connections {
         };
         // Other calls wait for the connection, so this one goes on even if its future is not
         // polled.
-        let call = match Handle::try_current() {
-            Ok(here) => here.spawn(work),
-            Err(_) => self.runtime.spawn(work),
+        let call = match here {
+            Some(here) => here.spawn(work),
+            None => self.runtime.spawn(work),
         };
         let answer = call.await.unwrap_or(Err(Fault::Silence)); // its runtime has ended
         drop(caller);
@@ -154,37 +170,76 @@ impl Connections {
         statement: Statement,
         limit: Time,
         gives_up: oneshot::Receiver<()>,
+        turn: Option<Turn>,
     ) -> Result<Answer, Fault> {
         let (number, mut answer) = self.batcher.queue(statement, limit);
         let turn = tokio::select! {
             biased;
             answer = &mut answer => return answer.unwrap_or_else(abandoned),
             _ = gives_up => None,
-            turn = self.turn() => Some(turn),
+            turn = self.turn(turn) => Some(turn),
         };
         match turn {
             None if self.batcher.withdraw(number) => {
                 return Err(Fault::Unsent("nobody waits for it".to_owned()));
             }
             None => {}
-            Some((connections, _permit)) => {
+            Some(Turn(connections, _permit)) => {
                 division::send(&connections, self.batcher.take(number)).await;
             }
         }
         answer.await.unwrap_or_else(abandoned)
     }
 
-    /// The connections for the next call, and a permit for one of them.
-    async fn turn(self: &Arc<Self>) -> (Arc<Self>, Option<OwnedSemaphorePermit>) {
+    /// A turn for a call on the caller's runtime, if no other call is in the way.
+    fn turn_at_once(self: &Arc<Self>) -> Option<Turn> {
+        let connections = self.shared.as_ref().unwrap_or(self);
+        let permit = Arc::clone(&connections.permits).try_acquire_owned().ok()?;
+        let turn = self.turn_on(connections, Some(permit));
+        let mut lent = connections.lent.lock();
+        lent.retain(|(_, permit)| permit.strong_count() > 0);
+        lent.push((clock::now().after(self.config.timeout), Arc::downgrade(&turn.1)));
+        Some(turn)
+    }
+
+    /// The turn that a call has got at once, or the next one. Callers' runtimes may stop, and those
+    /// who wait be given a permit then; so they wait on the stores' runtime.
+    async fn turn(self: &Arc<Self>, at_once: Option<Turn>) -> Turn {
+        if let Some(turn) = at_once {
+            return turn;
+        }
         if let Some(shared) = &self.shared {
             let soon = clock::now().after(PATIENCE);
-            let permit = Arc::clone(&shared.permits).acquire_owned();
-            if let Some(permit) = clock::within(soon, permit).await {
-                self.idle.lock().clear(); // no longer needed
-                return (Arc::clone(shared), permit.ok());
+            if let Some(permit) = clock::within(soon, shared.permit()).await {
+                return self.turn_on(shared, permit);
             }
         }
-        (Arc::clone(self), Arc::clone(&self.permits).acquire_owned().await.ok())
+        let permit = self.permit().await;
+        self.turn_on(self, permit)
+    }
+
+    fn turn_on(&self, connections: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Turn {
+        if self.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, connections)) {
+            self.idle.lock().clear(); // no longer needed
+        }
+        Turn(Arc::clone(connections), Arc::new(Mutex::new(permit)))
+    }
+
+    /// Waits for a permit, and takes it away from a call whose time is up.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        let mut free = pin!(Arc::clone(&self.permits).acquire_owned());
+        loop {
+            if let Some(permit) = clock::within(clock::now().after(PATIENCE), &mut free).await {
+                return permit.ok();
+            }
+            self.lent.lock().retain(|(up, permit)| {
+                let over = *up <= clock::now();
+                if let Some(permit) = permit.upgrade().filter(|_| over) {
+                    drop(permit.lock().take());
+                }
+                !over
+            });
+        }
     }
 
     /// Sends calls as one message, over a connection that nothing else uses until it is answered.
@@ -195,7 +250,11 @@ impl Connections {
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
         if fault.is_none_or(Fault::conflict) {
-            self.idle.lock().extend(conn.0.take());
+            let mut idle = self.idle.lock();
+            // Another may have taken the place of this one.
+            if idle.len() < self.config.connections {
+                idle.extend(conn.0.take());
+            }
         } else if fault.is_some_and(Fault::ended) {
             self.idle.lock().clear(); // they are just as old
         }

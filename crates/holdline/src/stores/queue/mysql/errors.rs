@@ -118,6 +118,10 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
+        1665 => (
+            ErrorKind::Unsupported,
+            "logs statements, and refuses such a write then; set its binlog_format to ROW or MIXED",
+        ),
         9006 => (
             ErrorKind::Unsupported,
             "is a proxy (ProxySQL) that sends statements of one connection to different servers; \

@@ -5,6 +5,7 @@ use super::connection::{ask, bare, connect};
 use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
+use crate::stores::queue::shedlock::not_swept;
 use crate::stores::queue::sql::{Fault, answered};
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
 /// See [`sweep`](crate::schema::sweep).
 pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
     let config = Config::read(rest)?;
+    if config.scheme == Scheme::Shedlock {
+        return Err(not_swept(&config));
+    }
     let options = opts::of(&config)?;
     let part = async || {
         let mut conn = connect(&options, &config).await?;

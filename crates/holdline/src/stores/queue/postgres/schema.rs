@@ -1,11 +1,13 @@
 //! The tables and functions in the database: their text, their installation and their check.
 
-use super::address::{self, Address};
+use super::address::{self, Address, Scheme};
 use super::errors::ABSENT;
 use super::session::Session;
+use super::shedlock;
 use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::stores::queue::calls::Answer;
+use crate::stores::queue::shedlock::not_swept;
 use crate::stores::queue::sql::{Fault, answered, check_version, micros};
 use futures_util::future::join;
 use std::time::Duration;
@@ -40,9 +42,12 @@ pub(super) fn text(schema: &str) -> Result<String> {
     Ok(statement(schema, &PARTS.join("\n")))
 }
 
-/// Installs the tables and functions, all or nothing, even if they already exist.
+/// Installs what the scheme needs, all or nothing, even if it already exists.
 pub(super) async fn install(address: &Address) -> Result<()> {
-    let text = text(&address.schema)?;
+    let text = match address.scheme {
+        Scheme::Shedlock => statement(&address.schema, shedlock::CREATE),
+        Scheme::Table | Scheme::Row | Scheme::Advisory(_) => text(&address.schema)?,
+    };
     once(address, &text).await.map(drop)
 }
 
@@ -53,6 +58,9 @@ pub(super) fn wanted<T>(opened: &Result<T, Fault>, address: &Address) -> bool {
 
 /// See [`sweep`](crate::schema::sweep).
 pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
+    if address.scheme == Scheme::Shedlock {
+        return Err(not_swept(address));
+    }
     let sql = format!("SELECT \"holdline\".sweep({})", micros(idle));
     let removed = once(address, &statement(&address.schema, &sql)).await?;
     Ok(removed.number().unwrap_or_default())

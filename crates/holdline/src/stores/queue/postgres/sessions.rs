@@ -456,10 +456,12 @@ impl Dialect for Sessions {
             )
         } else {
             // The token comes first: another holder may have the row as soon as the session ends.
-            // By now it may hold another row, or none: its name says so.
+            // By now it may hold another row, as its name says; or none, as its transaction does,
+            // which is over before another holder can have the row.
             format!(
                 "SELECT token, (SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                 WHERE pid = {pid} AND application_name = '{1}' AND token > 0) \
+                 WHERE pid = {pid} AND application_name = '{1}' AND backend_xid IS NOT NULL \
+                 AND token > 0) \
                  FROM (SELECT nextval('{0}.lock_token') AS token OFFSET 0) AS next",
                 quoted(&self.address.schema),
                 session_name(lock, Some(id))

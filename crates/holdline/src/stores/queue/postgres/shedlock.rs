@@ -22,7 +22,7 @@ pub(super) struct Rows(Arc<Connection>, Lane);
 
 /// As ShedLock documents it, with more room for names. One client at a time, as in `tables.sql`:
 /// two that find no table would both create it.
-const CREATE: &str = "SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); \
+pub(super) const CREATE: &str = "SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); \
     CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 

@@ -61,8 +61,12 @@ impl Address {
     /// Parses the part of a URL after `sqlite:`. A path is used as is; in the form with `//`, `%20`
     /// and the like are decoded.
     pub(super) fn parse(rest: &str) -> Result<Self> {
+        let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let has_host = path.starts_with("//") && !path.starts_with("///");
+        // What is not a path may hold a password, if the URL was meant for another store.
+        let shown = if has_host { "" } else { path };
         let refused = |why: String| {
-            let message = format!("sqlite:{rest} is refused: {why}");
+            let message = format!("sqlite:{shown} is refused: {why}");
             Error::new(ErrorKind::Invalid, message)
         };
         let refuse = |why: &str| Err(refused(why.to_owned()));
@@ -70,9 +74,8 @@ impl Address {
         if rest.contains(char::is_control) {
             return refuse("it contains a line end or another control character; remove it");
         }
-        let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let path = match path.strip_prefix("//") {
-            Some(path) if !path.starts_with('/') => {
+            Some(_) if has_host => {
                 return refuse("it names a host; write sqlite:PATH or sqlite:///absolute/path");
             }
             Some(path) => match url::decode(path) {
@@ -204,10 +207,13 @@ mod tests {
             "x?group=no-such-group",
             "x.db\n",
             "x.db?mode=660\r\n",
+            "//me:secret@host/x",
+            "x?password=secret",
         ] {
             let error = Address::parse(rest).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
             assert!(error.to_string().starts_with("sqlite:"), "{error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error}");
         }
     }
 
