@@ -91,8 +91,9 @@ async fn standing<B: Backend>(
 ) -> Result<Standing> {
     let ticket = request.ticket;
     let Some(stands) = record.stand(ticket, began, new) else {
-        if new && record.place().state == State::Lapsed {
-            // The ticket lapsed while its entry was being written, possibly after the sweep.
+        if new {
+            // The ticket lapsed while its entry was being written, possibly after the sweep; or its
+            // session ended, but not the one that the entry is on.
             store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
         }
         return Ok(Standing::Lost);
