@@ -101,6 +101,39 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
     soon("the loss", guard.lost()).await;
 }
 
+/// The locks of one lease do not depend on the rights to the first of them, with which its signs of
+/// life were asked about.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_revoked_costs_no_other_lock() {
+    let Some(servers) = start(1) else { return };
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "me:mine"],
+        &["role", "add", "locks"],
+        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
+        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
+        &["user", "grant-role", "me", "locks"],
+        &["auth", "enable"],
+    ] {
+        servers.say(words);
+    }
+    let url = servers.url().replace("etcd://", "etcd://me:mine@");
+    let client = open(&url).await.expect("a good URL");
+    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(2));
+    let first = soon("the lock", lock("first").lock()).await.expect("allowed");
+    let second = soon("the lock", lock("second").lock()).await.expect("allowed");
+    assert_eq!(servers.calls("LeaseGrant"), 1, "they are on one lease");
+    let mut ctl = servers.ctl();
+    ctl.args(["--user", "root:secret", "role", "revoke-permission", "--prefix=true", "locks"]);
+    assert!(ctl.arg("first/").output().expect("etcdctl runs").status.success());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
+    second.unlock().await.expect("held");
+    drop(first);
+}
+
 /// A token that nobody used for a while is worthless: to those who come back, and to those who
 /// hold. (With a long lease, because signs of life use it. It is good for 1 s here, and the member
 /// looks once a second for those that are older.)

@@ -48,6 +48,16 @@ impl LeaseUser for User {
         self.session.strong_count() > 1
     }
 
+    /// The prefix of the line of one of its places, at random: others may be denied, too.
+    fn another_key(&self, denied: &[u8]) -> Option<Vec<u8>> {
+        let mut records = self.shared.upgrade()?.table.all();
+        records.retain(|record| {
+            let on_it = record.place().entry.session.lease.id() == self.lease;
+            on_it && record.base.prefix != denied
+        });
+        fastrand::choice(&records).map(|record| record.base.prefix.clone())
+    }
+
     fn turned(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.watcher.restart();
