@@ -101,8 +101,8 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
     soon("the loss", guard.lost()).await;
 }
 
-/// The locks of one lease do not depend on the rights to the first of them, with which its signs of
-/// life were asked about.
+/// The locks of one lease do not depend on the rights to the first of them, which is read with the
+/// lease's heartbeats. (G6: a place whose removal is denied ends with its lease.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_revoked_costs_no_other_lock() {
     let Some(servers) = start(1) else { return };
@@ -130,8 +130,16 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
     assert!(ctl.arg("first/").output().expect("etcdctl runs").status.success());
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
-    second.unlock().await.expect("held");
+    // Its removal is denied, too, so it goes with the lease, which the other lock must leave.
     drop(first);
+    let keys = || {
+        let keys = ["--user", "root:secret", "get", "", "--prefix", "--keys-only"];
+        String::from_utf8(servers.ctl().args(keys).output().expect("etcdctl runs").stdout)
+    };
+    let is_there = |name| keys().expect("text").contains(name);
+    until("its end", async || !is_there("first/")).await;
+    assert!(second.is_valid() && is_there("second/"));
+    second.unlock().await.expect("held");
 }
 
 /// A token that nobody used for a while is worthless: to those who come back, and to those who

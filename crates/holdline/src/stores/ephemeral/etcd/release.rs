@@ -107,6 +107,12 @@ impl Release<KeyEntry> for Shared {
         Ok(found.deleted || repeated)
     }
 
+    /// The other places move to a new lease, and the old one ends when it is no longer used.
+    fn leave_to_session(&self, record: &Record) -> bool {
+        record.place().entry.session.end_soon();
+        true
+    }
+
     async fn remove_unknown(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
         let survey = self.survey(line).await?;
         let Some(member) = survey.find(id) else { return Ok(false) };
