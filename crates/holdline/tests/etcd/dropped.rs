@@ -5,6 +5,8 @@ use futures_util::future::poll_immediate;
 use holdline::{Mutex, open};
 use holdline_testkit::etcd::start;
 use holdline_testkit::{Link, Way, soon, until};
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// A waiter's watch is kept for a moment after it has served; a store that is dropped in that
@@ -50,6 +52,32 @@ async fn a_call_that_is_not_polled_keeps_nobody_from_a_lease() {
     let kept = soon("the kept one", kept).await.expect("it is there");
     other.unlock().await.expect("held");
     kept.unlock().await.expect("held");
+}
+
+/// A call whose waker panics, as that of an executor with a bug may, harms no other: the waker is
+/// called while the connection, which all calls share, is being read.
+#[tokio::test]
+async fn a_waker_that_panics_harms_no_other_call() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let (one, other) = (Mutex::new(&client, "x"), Mutex::new(&client, "y"));
+    let held = soon("a lock", other.lock()).await.expect("it is there");
+    let mut panics = Box::pin(one.lock());
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until("its key", async || servers.keys().len() == 2).await;
+    held.unlock().await.expect("held");
+    let other = soon("the other lock", other.lock()).await.expect("it is there");
+    let one = soon("its lock", panics).await.expect("it is there");
+    assert!(one.is_valid() && other.is_valid());
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as it should");
+    }
 }
 
 /// Acquisitions that give up before they have a lease request one among them, and the next one uses
