@@ -96,8 +96,9 @@ impl Shared {
         // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
-            let (session, state, sent) = record
-                .with(|place| (Arc::clone(&place.entry.session), place.state, place.entry.sent));
+            let (session, state, sent) = record.with(|place| {
+                (Arc::clone(&place.entry.session), place.state, place.entry.sent.is_some())
+            });
             if matches!(state, State::Lapsed | State::Leaving { .. }) {
                 return Ok(None);
             }

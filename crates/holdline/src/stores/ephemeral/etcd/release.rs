@@ -68,7 +68,8 @@ impl Release<KeyEntry> for Shared {
     /// Deletes the key of a released ticket for good. Does nothing if no key was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        let (lapsed, sent) = record.with(|place| (place.state == State::Lapsed, place.entry.sent));
+        let (lapsed, sent) =
+            record.with(|place| (place.state == State::Lapsed, place.entry.sent.is_some()));
         if lapsed {
             self.departures.close(&record.base.prefix);
         }
@@ -81,7 +82,7 @@ impl Release<KeyEntry> for Shared {
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
             if !entry.flights.is_empty() {
-                // Written by a second attempt, and the first has no answer yet.
+                // Written by a second attempt, and the first has no answer yet; or nobody reads it.
                 entry.doubts.extend(&entry.flights);
                 place.doubtful = true;
             }

@@ -45,7 +45,7 @@ impl Flight {
             let session = Arc::clone(&place.entry.session);
             let leases = [&session].into_iter().chain(&other).map(|session| session.lease.id());
             place.entry.flights.extend(leases);
-            place.entry.sent = true;
+            place.entry.sent = Some(clock::now());
             Some(session)
         })?;
         let (record, lost) = (Arc::clone(record), AtomicUsize::new(0));
