@@ -39,6 +39,9 @@ async fn users_and_their_passwords() {
         let error = soon("the refusal", Mutex::new(&other, "x").lock()).await.expect_err("no");
         assert_eq!(error.kind(), ErrorKind::Denied, "{url}: {error:#}");
         assert!(!format!("{error:?} {}", other.address()).contains("secret"), "{error:?}");
+        // There is nothing to remove, and a removal would be denied, too: again and again.
+        soon("its end", other.settle()).await;
+        assert_eq!(servers.calls("DeleteRange"), 0, "{url}");
     }
     // Whatever the users change makes old tokens worthless: log in again, unseen.
     let say = |words: &[&str]| {

@@ -165,9 +165,17 @@ impl Attempt<'_> {
     /// Sends a transaction that may write the ticket's key, perhaps with the other lease. `None` if
     /// the ticket was given up meanwhile.
     async fn write(&self, other: Option<&Arc<Session>>, txn: &Txn) -> Result<Option<Found>> {
+        let before = self.record.place().entry.sent;
         let Some(flight) = Flight::new(self.record, other) else { return Ok(None) };
-        let answer = self.store.cluster.write(txn, self.request.limit, flight).await?;
-        answer::read(&self.store.address, txn, answer).map(Some)
+        let answer = self.store.cluster.write(txn, self.request.limit, flight).await;
+        if answer.as_ref().is_err_and(|error| !error.retryable()) {
+            self.record.with(|place| {
+                if place.is_settled() {
+                    place.entry.sent = before; // refused, so there is nothing to remove
+                }
+            });
+        }
+        answer::read(&self.store.address, txn, answer?).map(Some)
     }
 
     /// The request that writes the ticket's key, on its lease or on the other one.

@@ -51,7 +51,7 @@ pub(super) struct KeyEntry {
     pub(super) noted: bool,
     /// The leases that writes name which may still be answered, once for each such write.
     pub(super) flights: Vec<i64>,
-    /// When the last request to write the key was sent, if any was.
+    /// When the last request to write the key was sent, if any was that was not refused.
     pub(super) sent: Option<Time>,
     /// The number of deletions without an answer, or answered only at a second attempt. Unless it
     /// is 0, the key is never given to another ticket.
