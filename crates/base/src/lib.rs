@@ -7,7 +7,7 @@
 //! - [`probe`]: detects what kind of server listens at an address.
 //! - `tls_provider`: the cryptography provider for clients that use the process's default.
 //! - [`liveness`]: how long a session lasts, according to its server's confirmations.
-//! - [`sync`]: a mutex that ignores poisoning.
+//! - [`sync`]: a mutex that ignores poisoning, and calls and wakers that contain panics.
 //! - [`Error`]: an error, as a kind to act on and a sentence to read.
 //!
 //! Nothing here knows about locks. The crate is for holdline's own crates: its API may change with

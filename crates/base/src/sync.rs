@@ -3,13 +3,49 @@
 //! The data that this crate's mutexes guard is consistent wherever code under them can panic, or is
 //! repaired by the next user; and a panic elsewhere must not spread to all users of the lock.
 
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::pin::pin;
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Wake, Waker};
 
 /// Calls a caller's code, or wakes its task by a waker of its executor. If that panics, the panic
 /// is reported by its hook and ends here: other callers depend on the task that runs this.
 pub fn contained(call: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+/// Polls a future with a waker at which panics end, as in [`contained`]: others wake it, perhaps
+/// under a mutex that a panic would poison.
+///
+/// # Cancel safety
+///
+/// As that of the future.
+pub async fn contain_wakers<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut kept: Option<(Waker, Waker)> = None;
+    poll_fn(|cx| {
+        let same = kept.take_if(|(theirs, _)| theirs.will_wake(cx.waker()));
+        let (_, ours) = kept.insert(same.unwrap_or_else(|| {
+            let theirs = cx.waker().clone();
+            (theirs.clone(), Arc::new(ContainedWaker(theirs)).into())
+        }));
+        future.as_mut().poll(&mut Context::from_waker(ours))
+    })
+    .await
+}
+
+/// A waker at which panics end.
+struct ContainedWaker(Waker);
+
+impl Wake for ContainedWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        contained(|| self.0.wake_by_ref());
+    }
 }
 
 /// [`std::sync::Mutex`] without poisoning.
@@ -34,5 +70,29 @@ impl<T> Mutex<T> {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Notify;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as it should");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_nobody_who_calls_it() {
+        let (notify, waker) = (Notify::new(), Arc::new(Panics).into());
+        let mut waits = pin!(contain_wakers(notify.notified()));
+        let mut poll = || waits.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll().is_pending() && poll().is_pending());
+        notify.notify_one();
+        assert!(poll().is_ready());
     }
 }

@@ -243,7 +243,12 @@ impl Cluster {
     {
         let known = self.progress();
         let answer = self.call::<Q, R>(path, request, limit).await?.body;
-        let progress = self.compare(known, answer.header());
+        let header = answer.header();
+        if header.revision <= 0 || header.raft_term == 0 {
+            let status = Status::unavailable("an answer without a revision");
+            return Err(error::error(&self.name, &status, true));
+        }
+        let progress = self.compare(known, header);
         Ok((answer, progress))
     }
 
@@ -481,11 +486,40 @@ impl std::fmt::Debug for Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpListener;
 
     #[test]
     fn a_cluster_has_a_host() {
         let error = Cluster::new(Servers::default(), None, "etcd").expect_err("there is none");
         assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    /// It is no sign that the cluster has lost its data: all leases would be given up for that.
+    #[tokio::test]
+    async fn an_answer_without_a_header_proves_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let host = listener.local_addr().expect("it has one").to_string();
+        let serving = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.expect("it connects");
+            let mut server = h2::server::handshake(socket).await.expect("HTTP/2");
+            while let Some(Ok((_, mut respond))) = server.accept().await {
+                let head = http::Response::new(());
+                let mut body = respond.send_response(head, false).expect("it is open");
+                let empty = Bytes::from_static(&[0; 5]);
+                body.send_data(empty, false).expect("it is open");
+                let good = ("grpc-status".parse().expect("a name"), HeaderValue::from(0));
+                body.send_trailers([good].into_iter().collect()).expect("it is open");
+            }
+        });
+        let servers = Servers { hosts: vec![host], ..<_>::default() };
+        let cluster = Cluster::new(servers, None, "etcd").expect("a good host");
+        cluster.is_current(proto::Header { revision: 10, raft_term: 5, ..<_>::default() });
+        let (known, limit) = (cluster.progress(), Duration::from_secs(30));
+        let range = proto::Range::default();
+        let answer = cluster.call_majority::<_, proto::RangeAnswer>(proto::RANGE, &range, limit);
+        assert!(answer.await.expect_err("it is empty").retryable());
+        assert_eq!(cluster.progress(), known);
+        serving.abort();
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(crate) enum Verdict {
 /// The lease named in a request does not exist, or no longer exists.
 const NO_LEASE: &str = "requested lease not found";
 
+/// The user's roles do not allow the request.
+const NO_RIGHT: &str = "permission denied";
+
 /// The database has reached its quota.
 const NO_SPACE: &str = "database space exceeded";
 
@@ -60,6 +63,12 @@ pub fn is_lease_gone(error: &dyn std::error::Error) -> bool {
 /// been carried out all the same, if it filled the database itself.
 pub fn is_full(error: &dyn std::error::Error) -> bool {
     error.source().is_some_and(|source| source.to_string().contains(NO_SPACE))
+}
+
+/// Whether a call was denied because the user's roles do not cover its keys: not because of the
+/// login, which may be refused for a moment.
+pub fn is_forbidden(error: &dyn std::error::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains(NO_RIGHT))
 }
 
 /// Whether a lease could not be granted because its id is taken.

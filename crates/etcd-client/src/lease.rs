@@ -21,11 +21,12 @@
 //! afterwards.
 
 use crate::cluster::{Cluster, Progress};
-use crate::error::{self, is_lease_gone, is_lease_there};
+use crate::error::{self, is_forbidden, is_lease_gone, is_lease_there};
 use crate::proto::{self, Grant, LeaseAnswer, LeaseId, Range, RangeAnswer, RevokeAnswer};
 use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::Liveness;
+use holdline_base::sync::Mutex;
 use holdline_base::{Error, ErrorKind, Result};
 use holdline_kernel::{Backoff, Time};
 use std::pin::pin;
@@ -42,8 +43,8 @@ pub struct Lease {
     ttl: Duration,
     /// The progress of the cluster that granted it.
     since: Progress,
-    /// A key that the user may read.
-    key: Vec<u8>,
+    /// A key that the user may read, as far as is known.
+    key: Mutex<Vec<u8>>,
     liveness: Liveness,
 }
 
@@ -51,6 +52,9 @@ pub struct Lease {
 pub trait LeaseUser: Send + Sync {
     /// Whether the lease has keys: heartbeats are then more frequent.
     fn is_busy(&self) -> bool;
+
+    /// A key that may be readable, after the server has denied this one; `None` if none is known.
+    fn another_key(&self, denied: &[u8]) -> Option<Vec<u8>>;
 
     /// Another member was chosen.
     fn turned(&self);
@@ -147,7 +151,7 @@ impl Lease {
             seconds,
             ttl: Duration::from_secs(granted.seconds),
             since: granted.since,
-            key: key.to_vec(),
+            key: Mutex::new(key.to_vec()),
             liveness: Liveness::new(sent, Duration::from_secs(granted.seconds)),
         })
     }
@@ -282,6 +286,13 @@ impl Lease {
         }
     }
 
+    /// Reads another key with the next heartbeats: the user's rights to this one were revoked.
+    fn read_another(&self, denied: &[u8], user: &impl LeaseUser) {
+        if let Some(key) = user.another_key(denied) {
+            *self.key.lock() = key;
+        }
+    }
+
     /// Sends heartbeats to one member, with this time limit for each.
     async fn stream(
         &self,
@@ -299,7 +310,8 @@ impl Lease {
         };
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.id });
-        let read = Range { key: self.key.clone(), keys_only: true, ..Range::default() };
+        let key = self.key.lock().clone();
+        let read = Range { key, keys_only: true, ..Range::default() };
         loop {
             let majority = cluster.call_majority::<_, RangeAnswer>(proto::RANGE, &read, limit);
             let majority = pin!(majority);
@@ -318,8 +330,14 @@ impl Lease {
                 }
                 None => return End::Broken("no answer in time".to_owned()),
             };
-            let Some(Ok((_, progress))) = led else {
-                return End::Broken("no majority says who leads".to_owned());
+            let progress = match led {
+                Some(Ok((_, progress))) => progress,
+                failed => {
+                    if failed.is_some_and(|led| led.is_err_and(|why| is_forbidden(&why))) {
+                        self.read_another(&read.key, user);
+                    }
+                    return End::Broken("no majority says who leads".to_owned());
+                }
             };
             if progress.losses != self.since.losses {
                 // The lease may be there without keys that were put on it, or with deleted ones.

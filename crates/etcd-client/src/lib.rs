@@ -42,6 +42,6 @@ mod watcher;
 
 pub use cluster::{Answer, Cluster};
 pub use connection::PendingWrite;
-pub use error::{is_full, is_lease_gone};
+pub use error::{is_forbidden, is_full, is_lease_gone};
 pub use lease::{Lease, LeaseUser};
 pub use watcher::{Callback, News, Watcher, Watching};

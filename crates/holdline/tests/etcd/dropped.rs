@@ -5,6 +5,8 @@ use futures_util::future::poll_immediate;
 use holdline::{Mutex, open};
 use holdline_testkit::etcd::start;
 use holdline_testkit::{Link, Way, soon, until};
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// A waiter's watch is kept for a moment after it has served; a store that is dropped in that
@@ -52,6 +54,32 @@ async fn a_call_that_is_not_polled_keeps_nobody_from_a_lease() {
     kept.unlock().await.expect("held");
 }
 
+/// A call whose waker panics, as that of an executor with a bug may, harms no other: the waker is
+/// called while the connection, which all calls share, is being read.
+#[tokio::test]
+async fn a_waker_that_panics_harms_no_other_call() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let (one, other) = (Mutex::new(&client, "x"), Mutex::new(&client, "y"));
+    let held = soon("a lock", other.lock()).await.expect("it is there");
+    let mut panics = Box::pin(one.lock());
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until("its key", async || servers.keys().len() == 2).await;
+    held.unlock().await.expect("held");
+    let other = soon("the other lock", other.lock()).await.expect("it is there");
+    let one = soon("its lock", panics).await.expect("it is there");
+    assert!(one.is_valid() && other.is_valid());
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as it should");
+    }
+}
+
 /// Acquisitions that give up before they have a lease request one among them, and the next one uses
 /// it.
 #[tokio::test]
@@ -68,6 +96,50 @@ async fn acquisitions_that_give_up_early_leave_one_lease() {
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("there");
     assert_eq!(servers.leases().len(), 1);
     guard.unlock().await.expect("held");
+}
+
+/// An acquisition whose future is kept and not polled, so that nobody reads the reply that it has
+/// the lock, keeps it for a while, and not for as long as it is kept (T5).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_not_polled_ends_by_itself() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let lock = |client| Mutex::new(client, "x").lease(Duration::from_secs(1));
+    let (ours, theirs) = (lock(&client), lock(&other));
+    let warm = soon("the lock", ours.lock()).await.expect("it is there");
+    warm.unlock().await.expect("held");
+    let mut kept = Box::pin(ours.lock());
+    assert!(poll_immediate(&mut kept).await.is_none());
+    until("its key", async || servers.keys().len() == 1).await;
+    let next = soon("the lock", theirs.lock()).await.expect("it is there");
+    next.unlock().await.expect("held");
+    let kept = soon("the kept one", kept).await.expect("it is there");
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
+/// The same for one that was dropped on a runtime that then stands still, as that of a program that
+/// calls `block_on` now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_dropped_on_an_idle_runtime_ends_by_itself() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let ours = Mutex::new(&client, "x").lease(Duration::from_secs(1));
+    let idle = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("there are file descriptors");
+        runtime.block_on(async {
+            let warm = soon("the lock", ours.lock()).await.expect("it is there");
+            warm.unlock().await.expect("held");
+            assert!(poll_immediate(&mut Box::pin(ours.lock())).await.is_none());
+        });
+        runtime
+    });
+    let idle = idle.join().expect("no panic");
+    let next = soon("the lock", Mutex::new(&other, "x").lock()).await.expect("it is there");
+    next.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+    idle.shutdown_background();
 }
 
 /// A release whose future is kept and not polled keeps the lock until its lease is over, and not

@@ -1,5 +1,6 @@
 //! Requests that arrive late, or again.
 
+use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Mutex, Name, Semaphore};
 use holdline_testkit::etcd::{Servers, start};
@@ -50,6 +51,71 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let other = soon("an answer", store.enter(&line, &ticket(3), &note, Enter::Try)).await;
     assert!(matches!(other, Ok(Standing::Admitted(_))));
     assert!(store.leave(&line, TicketId(3)).await.expect("it is there"));
+}
+
+/// An acquisition that is kept but not polled lapses, and another ticket gets its slot, and so its
+/// key. When it is polled after all, it must not take that key for its own, and remove it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_polled_after_its_lapse_touches_no_other_ticket() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let lease = Duration::from_secs(3);
+    let ticket = |id| Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
+    };
+    let note: Arc<str> = Arc::from("");
+    let enter = async |id, how| {
+        let ticket = ticket(id);
+        soon("an answer", store.enter(&line, &ticket, &note, how)).await.expect("it is there")
+    };
+    let leave = async |id| {
+        soon("its release", store.leave(&line, TicketId(id))).await.expect("it is there");
+    };
+    assert!(matches!(enter(1, Enter::Queue).await, Standing::Admitted(_)));
+    // Of two that come while the lock is released, one goes along, and the other waits: for long.
+    let mut leaving = store.leave(&line, TicketId(1));
+    assert!((&mut leaving).now_or_never().is_none());
+    let (second, third) = (ticket(2), ticket(3));
+    let mut along = store.enter(&line, &second, &note, Enter::Queue);
+    let mut unpolled = store.enter(&line, &third, &note, Enter::Queue);
+    assert!((&mut along).now_or_never().is_none() && (&mut unpolled).now_or_never().is_none());
+    assert!(soon("the release", leaving).await.expect("it is there"));
+    let second = soon("the lock", along).await.expect("it is there");
+    assert!(matches!(second, Standing::Admitted(_)));
+    leave(2).await;
+    let mut holder = 10;
+    loop {
+        for id in holder..holder + 3 {
+            enter(id, Enter::Queue).await;
+        }
+        let has_its_slot = servers.keys().iter().any(|key| key.ends_with("-2"));
+        for id in [holder, holder + 1] {
+            leave(id).await;
+        }
+        holder += 2;
+        if has_its_slot {
+            break;
+        }
+        leave(holder).await;
+        holder += 1;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let Standing::Admitted(seq) = enter(holder, Enter::Queue).await else { panic!("it is first") };
+    let late = soon("an answer", unpolled).await.expect("it is there");
+    assert_eq!(late, Standing::Lost);
+    for _ in 0..10 {
+        assert_eq!(enter(holder, Enter::Keep(seq)).await, Standing::Admitted(seq));
+        assert_eq!(servers.keys().len(), 1, "its key was removed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    leave(holder).await;
 }
 
 /// Two links to one server, so that a request can be late on one while the next overtakes it.

@@ -39,6 +39,9 @@ async fn users_and_their_passwords() {
         let error = soon("the refusal", Mutex::new(&other, "x").lock()).await.expect_err("no");
         assert_eq!(error.kind(), ErrorKind::Denied, "{url}: {error:#}");
         assert!(!format!("{error:?} {}", other.address()).contains("secret"), "{error:?}");
+        // There is nothing to remove, and a removal would be denied, too: again and again.
+        soon("its end", other.settle()).await;
+        assert_eq!(servers.calls("DeleteRange"), 0, "{url}");
     }
     // Whatever the users change makes old tokens worthless: log in again, unseen.
     let say = |words: &[&str]| {
@@ -99,6 +102,47 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
     soon("the change", changes.next(never)).await;
     say(&["del", "x/", "--prefix"]);
     soon("the loss", guard.lost()).await;
+}
+
+/// The locks of one lease do not depend on the rights to the first of them, which is read with the
+/// lease's heartbeats. (G6: a place whose removal is denied ends with its lease.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_revoked_costs_no_other_lock() {
+    let Some(servers) = start(1) else { return };
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "me:mine"],
+        &["role", "add", "locks"],
+        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
+        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
+        &["user", "grant-role", "me", "locks"],
+        &["auth", "enable"],
+    ] {
+        servers.say(words);
+    }
+    let url = servers.url().replace("etcd://", "etcd://me:mine@");
+    let client = open(&url).await.expect("a good URL");
+    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(2));
+    let first = soon("the lock", lock("first").lock()).await.expect("allowed");
+    let second = soon("the lock", lock("second").lock()).await.expect("allowed");
+    assert_eq!(servers.calls("LeaseGrant"), 1, "they are on one lease");
+    let mut ctl = servers.ctl();
+    ctl.args(["--user", "root:secret", "role", "revoke-permission", "--prefix=true", "locks"]);
+    assert!(ctl.arg("first/").output().expect("etcdctl runs").status.success());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
+    // Its removal is denied, too, so it goes with the lease, which the other lock must leave.
+    drop(first);
+    let keys = || {
+        let keys = ["--user", "root:secret", "get", "", "--prefix", "--keys-only"];
+        String::from_utf8(servers.ctl().args(keys).output().expect("etcdctl runs").stdout)
+    };
+    let is_there = |name| keys().expect("text").contains(name);
+    until("its end", async || !is_there("first/")).await;
+    assert!(second.is_valid() && is_there("second/"));
+    second.unlock().await.expect("held");
 }
 
 /// A token that nobody used for a while is worthless: to those who come back, and to those who

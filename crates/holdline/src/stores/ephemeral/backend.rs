@@ -165,6 +165,12 @@ pub(super) trait Release<E: Entry>: Send + Sync + Sized + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<bool>> + Send;
 
+    /// Leaves an entry to the end of its session, because the servers refuse to remove it. `false`
+    /// if the session does not end before the store is dropped.
+    fn leave_to_session(&self, _record: &Arc<TicketRecord<E>>) -> bool {
+        false
+    }
+
     /// Removes the entry of a ticket that this process does not know, or no longer knows.
     fn remove_unknown(
         self: &Arc<Self>,

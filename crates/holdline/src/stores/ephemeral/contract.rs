@@ -18,7 +18,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// Implements the contract for a store whose handles have a `shared` backend that can also look,
-/// list, evict and subscribe.
+/// list, evict and subscribe. A caller's waker that panics harms no task of the store, and no other
+/// caller.
 macro_rules! serve_by_engine {
     ($store:ident, $capabilities:expr) => {
         impl $crate::store::AsyncStore for $store {
@@ -29,28 +30,29 @@ macro_rules! serve_by_engine {
                 note: &Arc<str>,
                 how: Enter,
             ) -> Result<Standing> {
-                engine::enter(&self.shared, (line, ticket), note, how).await
+                $crate::sync::contain_wakers(engine::enter(&self.shared, (line, ticket), note, how))
+                    .await
             }
 
             async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-                engine::leave(&self.shared, line, id).await
+                $crate::sync::contain_wakers(engine::leave(&self.shared, line, id)).await
             }
 
             async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
-                engine::watch(&self.shared, id).await;
+                $crate::sync::contain_wakers(engine::watch(&self.shared, id)).await;
                 Ok(None)
             }
 
             async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-                self.shared.snapshot(line).await
+                $crate::sync::contain_wakers(self.shared.snapshot(line)).await
             }
 
             async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-                self.shared.list(prefix).await
+                $crate::sync::contain_wakers(self.shared.list(prefix)).await
             }
 
             async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-                self.shared.evict(line, id, note).await
+                $crate::sync::contain_wakers(self.shared.evict(line, id, note)).await
             }
 
             fn subscribe(&self, lines: &Lines) -> Subscription {

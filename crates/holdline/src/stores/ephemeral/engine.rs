@@ -22,6 +22,8 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 /// The time limit of one such attempt.
 const SWEEP: Duration = Duration::from_secs(1);
+/// The refusals after which the entry is left to the end of its session, if that can end.
+const REFUSALS: u32 = 5;
 
 /// Serves [`Store::enter`](crate::store::Store::enter).
 pub(super) async fn enter<B: Backend>(
@@ -91,8 +93,9 @@ async fn standing<B: Backend>(
 ) -> Result<Standing> {
     let ticket = request.ticket;
     let Some(stands) = record.stand(ticket, began, new) else {
-        if new && record.place().state == State::Lapsed {
-            // The ticket lapsed while its entry was being written, possibly after the sweep.
+        if new {
+            // The ticket lapsed while its entry was being written, possibly after the sweep; or its
+            // session ended, but not the one that the entry is on.
             store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
         }
         return Ok(Standing::Lost);
@@ -212,7 +215,7 @@ fn tick<B: Backend>(store: &Arc<B>) -> bool {
 
 /// Removes the entry of a lapsed ticket, however long that takes.
 pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
-    let mut pause = PAUSES.0;
+    let (mut pause, mut refusals) = (PAUSES.0, 0);
     while let Some(store) = store.upgrade() {
         let Ok(turn) = store.table().sweeps.acquire().await else { return };
         match store.remove(&record, SWEEP).await {
@@ -224,6 +227,12 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
             }
             Err(error) => {
                 tracing::debug!(%error, name = %record.line, "a lapsed entry is still there");
+                refusals += u32::from(!error.retryable());
+                if refusals >= REFUSALS && store.leave_to_session(&record) {
+                    store.table().forget(&record);
+                    store.table().entered.remove(record.id);
+                    return;
+                }
             }
         }
         drop(turn);

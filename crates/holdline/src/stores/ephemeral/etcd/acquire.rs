@@ -34,7 +34,8 @@ pub(super) enum Entered {
     Not,
     /// Another entry was written in between.
     Again,
-    /// An earlier attempt wrote the key on a lease that has ended since.
+    /// An earlier attempt wrote the key on a lease that has ended since, or the ticket was given up
+    /// meanwhile.
     Gone,
 }
 
@@ -95,8 +96,9 @@ impl Shared {
         // Its first attempt may be long ago: a key written now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
-            let (session, state, sent) = record
-                .with(|place| (Arc::clone(&place.entry.session), place.state, place.entry.sent));
+            let (session, state, sent) = record.with(|place| {
+                (Arc::clone(&place.entry.session), place.state, place.entry.sent.is_some())
+            });
             if matches!(state, State::Lapsed | State::Leaving { .. }) {
                 return Ok(None);
             }
@@ -160,11 +162,20 @@ impl Shared {
 }
 
 impl Attempt<'_> {
-    /// Sends a transaction that may write the ticket's key, perhaps with the other lease.
-    async fn write(&self, other: Option<&Arc<Session>>, txn: &Txn) -> Result<Found> {
-        let flight = Flight::new(self.record, other);
-        let answer = self.store.cluster.write(txn, self.request.limit, flight).await?;
-        answer::read(&self.store.address, txn, answer)
+    /// Sends a transaction that may write the ticket's key, perhaps with the other lease. `None` if
+    /// the ticket was given up meanwhile.
+    async fn write(&self, other: Option<&Arc<Session>>, txn: &Txn) -> Result<Option<Found>> {
+        let before = self.record.place().entry.sent;
+        let Some(flight) = Flight::new(self.record, other) else { return Ok(None) };
+        let answer = self.store.cluster.write(txn, self.request.limit, flight).await;
+        if answer.as_ref().is_err_and(|error| !error.retryable()) {
+            self.record.with(|place| {
+                if place.is_settled() {
+                    place.entry.sent = before; // refused, so there is nothing to remove
+                }
+            });
+        }
+        answer::read(&self.store.address, txn, answer?).map(Some)
     }
 
     /// The request that writes the ticket's key, on its lease or on the other one.
@@ -207,7 +218,9 @@ impl Attempt<'_> {
             }
         };
         let beside = self.look_beside(&mut txn);
-        let mut found = self.write(waiting.as_ref(), &txn).await?;
+        let Some(mut found) = self.write(waiting.as_ref(), &txn).await? else {
+            return Ok(Entered::Gone);
+        };
         if found.succeeded {
             return self.entered(&asked, &found).await;
         }
@@ -239,7 +252,9 @@ impl Attempt<'_> {
                 failure: predecessors::looks(&key, &asked),
             };
             let beside = self.look_beside(&mut txn);
-            let mut found = self.write(None, &txn).await?;
+            let Some(mut found) = self.write(None, &txn).await? else {
+                return Ok(Entered::Gone);
+            };
             if found.succeeded {
                 return self.entered(&asked, &found).await;
             }

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
+use holdline_etcd_client::is_forbidden;
 use holdline_etcd_client::proto::{
     self, Against, Compare, Delete, KeyValue, Op, Put, Range, RangeAnswer,
 };
@@ -99,17 +100,32 @@ impl Shared {
     /// Records the error of a request that may have read beside a line. Returns whether to retry
     /// without that; if the retry is refused too, that was not the reason.
     pub(super) fn narrow_down(&self, error: &Error, beside: bool) -> bool {
-        let denied = error.kind() == ErrorKind::Denied;
-        if denied {
+        let forbidden = is_forbidden(error);
+        if forbidden {
             self.narrow.store(beside, Ordering::Relaxed);
         }
-        denied && beside
+        forbidden && beside
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A login that is refused for a moment says nothing about rights: the store would never look
+    /// beside its lines again.
+    #[test]
+    fn only_missing_rights_keep_the_store_from_looking_beside_a_line() {
+        let address = super::super::address::Address::read("etcd", "//host").expect("good");
+        let store = Shared::new(address).expect("there are threads");
+        let denied = |cause: &str| Error::because(ErrorKind::Denied, "denied", cause.to_owned());
+        let login = denied("etcdserver: invalid auth token");
+        assert!(!store.narrow_down(&login, true) && store.sees_beside());
+        let right = denied("etcdserver: permission denied");
+        assert!(store.narrow_down(&right, true) && !store.sees_beside());
+        assert!(!store.narrow_down(&login, false) && !store.sees_beside());
+        assert!(!store.narrow_down(&right, false) && store.sees_beside(), "that was not why");
+    }
 
     fn kv(key: Vec<u8>, lease: i64) -> KeyValue {
         KeyValue { key, lease, create_revision: 7, value: b"why".to_vec(), ..Default::default() }

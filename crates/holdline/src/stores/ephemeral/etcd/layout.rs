@@ -104,8 +104,9 @@ pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
 
 /// Deletes a place and its note unconditionally.
 pub(super) fn removal(key: &[u8]) -> proto::Delete {
-    // Only keys named after a ticket, and so this long, have a note.
-    let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
+    // Only keys named after a ticket have a note.
+    let child = key.rsplit(|byte| *byte == b'/').next().and_then(|own| str::from_utf8(own).ok());
+    let is_leader = child.and_then(ticket_of).is_some();
     let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
     proto::Delete { key: key.to_vec(), range_end }
 }
@@ -356,6 +357,9 @@ mod tests {
         let named = key(b"a/", 1, &ticket(1, 1), None);
         assert!(note_key(&named) < range_end(&named));
         assert!(range_end(&key(b"a/", 1, &ticket(1, 1), Some(7))).is_empty());
+        // Another client's, of a name that makes it as long: beside it may be others, as `...1f-0`.
+        let long = format!("a-{}/1f", "b".repeat(29));
+        assert!(range_end(long.as_bytes()).is_empty());
     }
 
     #[test]

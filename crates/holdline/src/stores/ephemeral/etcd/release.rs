@@ -68,7 +68,8 @@ impl Release<KeyEntry> for Shared {
     /// Deletes the key of a released ticket for good. Does nothing if no key was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        let (lapsed, sent) = record.with(|place| (place.state == State::Lapsed, place.entry.sent));
+        let (lapsed, sent) =
+            record.with(|place| (place.state == State::Lapsed, place.entry.sent.is_some()));
         if lapsed {
             self.departures.close(&record.base.prefix);
         }
@@ -81,7 +82,7 @@ impl Release<KeyEntry> for Shared {
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
             if !entry.flights.is_empty() {
-                // Written by a second attempt, and the first has no answer yet.
+                // Written by a second attempt, and the first has no answer yet; or nobody reads it.
                 entry.doubts.extend(&entry.flights);
                 place.doubtful = true;
             }
@@ -105,6 +106,12 @@ impl Release<KeyEntry> for Shared {
         // An earlier attempt deleted it.
         let repeated = found.repeated && create != 0;
         Ok(found.deleted || repeated)
+    }
+
+    /// The other places move to a new lease, and the old one ends when it is no longer used.
+    fn leave_to_session(&self, record: &Record) -> bool {
+        record.place().entry.session.end_soon();
+        true
     }
 
     async fn remove_unknown(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {

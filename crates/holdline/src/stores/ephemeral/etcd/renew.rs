@@ -91,7 +91,7 @@ impl Renew<KeyEntry> for Shared {
             // The heartbeat may have revealed an election: then the place moves to a new lease.
             // Another request may have moved it meanwhile.
             let is_there = Arc::ptr_eq(&session, &record.place().entry.session);
-            if is_there && !(good && session.lease.is_outdated(&self.cluster)) {
+            if is_there && !(good && session.is_outdated(&self.cluster)) {
                 return Ok(good);
             }
             if !self.update(record, request).await? {
@@ -199,7 +199,7 @@ enum Written {
 
 /// The lease length that a place should have, if it is on another lease now.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
-    let outdated = place.entry.session.lease.is_outdated(cluster);
+    let outdated = place.entry.session.is_outdated(cluster);
     if place.was_held() {
         // Another request may have been promised more.
         let promised = if outdated { clock::now().until(place.due) } else { Duration::ZERO };

@@ -5,7 +5,7 @@
 
 use super::shared::Shared;
 use super::slot::Slots;
-use holdline_etcd_client::{Lease, LeaseUser};
+use holdline_etcd_client::{Cluster, Lease, LeaseUser};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -15,13 +15,16 @@ pub(super) struct Session {
     pub(super) lease: Arc<Lease>,
     /// Whether a write that named it was never answered, so that no new places may use it.
     tainted: AtomicBool,
+    /// Whether it is to end as soon as its places are on another one.
+    ends: AtomicBool,
     pub(super) slots: Arc<Slots>,
 }
 
 impl Session {
     pub(super) fn new(lease: Lease) -> Self {
         let slots = Arc::default();
-        Session { lease: Arc::new(lease), tainted: AtomicBool::new(false), slots }
+        let (tainted, ends) = (AtomicBool::new(false), AtomicBool::new(false));
+        Session { lease: Arc::new(lease), tainted, ends, slots }
     }
 
     /// Excludes it from new places. The lease is revoked when the last of its places is gone, which
@@ -32,6 +35,17 @@ impl Session {
 
     pub(super) fn is_tainted(&self) -> bool {
         self.tainted.load(Ordering::Relaxed)
+    }
+
+    /// Moves its places to another lease, so that it ends with the keys that the server refuses to
+    /// remove.
+    pub(super) fn end_soon(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether places on it are to move to a new lease.
+    pub(super) fn is_outdated(&self, cluster: &Cluster) -> bool {
+        self.ends.load(Ordering::Relaxed) || self.lease.is_outdated(cluster)
     }
 }
 
@@ -46,6 +60,16 @@ impl LeaseUser for User {
     fn is_busy(&self) -> bool {
         // The table has one reference; any other is a use.
         self.session.strong_count() > 1
+    }
+
+    /// The prefix of the line of one of its places, at random: others may be denied, too.
+    fn another_key(&self, denied: &[u8]) -> Option<Vec<u8>> {
+        let mut records = self.shared.upgrade()?.table.all();
+        records.retain(|record| {
+            let on_it = record.place().entry.session.lease.id() == self.lease;
+            on_it && record.base.prefix != denied
+        });
+        fastrand::choice(&records).map(|record| record.base.prefix.clone())
     }
 
     fn turned(&self) {

@@ -28,8 +28,8 @@ impl Entry {
 
     /// Whether new places may use it.
     fn is_usable(&self, cluster: &Cluster) -> bool {
-        let lease = &self.session.lease;
-        !(self.session.is_tainted() || lease.is_lost() || lease.is_outdated(cluster))
+        let session = &self.session;
+        !(session.is_tainted() || session.lease.is_lost() || session.is_outdated(cluster))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::layout::{self, Member};
 use super::session::Session;
 use super::slot::Slot;
+use crate::clock;
 use crate::names::Name;
 use crate::store::Ticket;
 use crate::stores::ephemeral::ticket::{self, Entry, State};
@@ -11,7 +12,12 @@ use crate::stores::waiters::LossHandler;
 use holdline_etcd_client::{News, Watching, proto};
 use holdline_kernel::Time;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How long the answer to a write is awaited: longer than the client awaits one whose caller has
+/// given up.
+const LANDING: Duration = Duration::from_secs(5);
 
 /// A ticket of an etcd store.
 pub(super) type TicketRecord = ticket::TicketRecord<KeyEntry>;
@@ -45,8 +51,8 @@ pub(super) struct KeyEntry {
     pub(super) noted: bool,
     /// The leases that writes name which may still be answered, once for each such write.
     pub(super) flights: Vec<i64>,
-    /// Whether a request to write the key was sent.
-    pub(super) sent: bool,
+    /// When the last request to write the key was sent, if any was that was not refused.
+    pub(super) sent: Option<Time>,
     /// The number of deletions without an answer, or answered only at a second attempt. Unless it
     /// is 0, the key is never given to another ticket.
     pub(super) removals: u32,
@@ -94,7 +100,7 @@ impl TicketRecord {
             slot,
             noted: !leads,
             flights: Vec::new(),
-            sent: false,
+            sent: None,
             removals: 0,
             doubts: Vec::new(),
             view: View::default(),
@@ -103,19 +109,25 @@ impl TicketRecord {
         TicketRecord::new(line, ticket, note, due, (base, entry))
     }
 
-    /// Waits until no write of the key is in progress, or the key is known to exist.
+    /// Waits until no write of the key is in progress, or the key is known to exist; but not for a
+    /// caller that does not poll, or whose runtime stands still.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub(super) async fn land(&self) {
-        loop {
-            let mut landed = std::pin::pin!(self.base.landed.notified());
-            landed.as_mut().enable();
-            if self.with(|place| place.entry.flights.is_empty() || place.create != 0) {
-                return;
+        let Some(sent) = self.with(|place| place.entry.sent) else { return };
+        let landing = async {
+            loop {
+                let mut landed = std::pin::pin!(self.base.landed.notified());
+                landed.as_mut().enable();
+                if self.with(|place| place.entry.flights.is_empty() || place.create != 0) {
+                    return;
+                }
+                landed.await;
             }
-            landed.await;
-        }
+        };
+        let _ = clock::within(sent.after(LANDING), landing).await;
     }
 
     /// Lets another ticket enter, if the outcome of this one's writes is known.

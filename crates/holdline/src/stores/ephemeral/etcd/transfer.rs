@@ -145,7 +145,7 @@ impl Attempt<'_> {
             if store.sees_beside() {
                 entry.compare.push(beside::no_other(prefix));
             }
-            Some(Companion { entry, flight: Flight::new(record, None), reply })
+            Some(Companion { entry, flight: Flight::new(record, None)?, reply })
         };
         let (joined, mut over) = store.departures.join(prefix, companion)?;
         if joined {

@@ -11,6 +11,7 @@ use super::session::Session;
 use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{Record, TicketRecord};
 use crate::clock;
+use crate::stores::ephemeral::ticket::State;
 use crate::sync::Mutex;
 use holdline_etcd_client::{
     News, PendingWrite, Watching,
@@ -33,16 +34,22 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// A write of a key with the lease of its record, or with the other one.
-    pub(super) fn new(record: &Record, other: Option<&Arc<Session>>) -> Arc<Self> {
-        let session = Arc::clone(&record.place().entry.session);
-        let (other, lost) = (other.cloned(), AtomicUsize::new(0));
-        let flight = Flight { record: Arc::clone(record), session, other, lost };
-        record.with(|place| {
-            place.entry.sent = true;
-            place.entry.flights.extend(flight.leases());
-        });
-        Arc::new(flight)
+    /// A write of a key with the lease of its record, or with the other one. `None` if the ticket
+    /// was given up meanwhile: its slot may be free, and its key another ticket's.
+    pub(super) fn new(record: &Record, other: Option<&Arc<Session>>) -> Option<Arc<Self>> {
+        let other = other.cloned();
+        let session = record.with(|place| {
+            if matches!(place.state, State::Lapsed | State::Leaving { .. }) {
+                return None;
+            }
+            let session = Arc::clone(&place.entry.session);
+            let leases = [&session].into_iter().chain(&other).map(|session| session.lease.id());
+            place.entry.flights.extend(leases);
+            place.entry.sent = Some(clock::now());
+            Some(session)
+        })?;
+        let (record, lost) = (Arc::clone(record), AtomicUsize::new(0));
+        Some(Arc::new(Flight { record, session, other, lost }))
     }
 
     fn sessions(&self) -> impl Iterator<Item = &Arc<Session>> {
