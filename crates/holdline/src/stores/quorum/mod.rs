@@ -215,7 +215,7 @@ impl Quorum {
         let sent = clock::now();
         let mut round = Round::new(&self.nodes, line, timeout);
         for node in self.nodes.iter() {
-            if round.leaves_out(node) {
+            if round.leaves_out_next() {
                 node.leave_later(line, id);
                 round.leave_out(node);
             } else {
