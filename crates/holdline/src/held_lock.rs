@@ -170,17 +170,18 @@ impl HeldLock {
 
     /// Releases the lock, or loses it if its deadline has passed. Returns whether it was held.
     pub(crate) fn release(&self) -> bool {
-        if !self.is_valid() {
+        let ended = {
+            let _changing = self.changing.lock(); // see `is_lost`
+            self.is_valid() && self.change_state(HELD, RELEASED)
+        };
+        if !ended {
             self.lose();
             return false;
         }
-        let ended = self.change_state(HELD, RELEASED);
-        if ended {
-            self.metrics.released(clock::now(), self.since);
-            self.metrics.held(-1.0);
-        }
+        self.metrics.released(clock::now(), self.since);
+        self.metrics.held(-1.0);
         self.loss.notify_waiters();
-        ended
+        true
     }
 
     /// Records that the store had no such holder when it was asked to release it.
@@ -228,9 +229,12 @@ impl HeldLock {
         self.lose();
     }
 
-    /// Whether it was released while valid. (The store may not know yet.)
-    pub(crate) fn is_released(&self) -> bool {
-        self.state.load(Ordering::Acquire) == RELEASED
+    /// Whether it is certainly lost. False while it is valid, and if it was released while valid,
+    /// even if the store does not know yet.
+    pub(crate) fn is_lost(&self) -> bool {
+        // A release at the instant of the deadline is seen before it or after it.
+        let _changing = self.changing.lock();
+        !self.is_valid() && self.state.load(Ordering::Acquire) != RELEASED
     }
 
     /// Whether it was lost before it was released.
@@ -413,7 +417,28 @@ pub(crate) mod tests {
     fn what_is_released_after_its_deadline_was_lost() {
         let (held, _) = past();
         assert!(!held.release());
-        assert!(held.was_lost() && !held.is_released());
+        assert!(held.was_lost() && held.is_lost());
+    }
+
+    /// Two threads see the same end of a lock, also at the instant of its deadline.
+    #[test]
+    fn a_lock_is_either_released_or_lost() {
+        for id in 0..3_000 {
+            let length = Duration::from_millis(100);
+            let lease = Lease { length, margin: Duration::ZERO };
+            let ago = lease.usable().saturating_sub(Duration::from_micros(200));
+            let held = asked_for(ago, TicketId(id), lease);
+            let (released, lost) = std::thread::scope(|scope| {
+                let asks = scope.spawn(|| {
+                    while held.is_valid() {}
+                    held.is_lost()
+                });
+                let left = held.until().0.saturating_sub(u64::try_from(id % 300).expect("few"));
+                while clock::now() < Time(left) {}
+                (held.release(), asks.join().expect("no panic"))
+            });
+            assert!(released != lost, "{id}: released: {released}, lost: {lost}");
+        }
     }
 
     /// Another ticket may come after the margin, and by the slowest clock after the drift.

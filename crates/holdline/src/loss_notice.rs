@@ -83,9 +83,9 @@ impl LossNotice {
                 RELEASED => return None,
                 LOST => return Some(self.held.cause().await),
                 _ if self.held.is_valid() => _ = select(over, pin!(self.held.gone())).await,
-                // How that ends is not known yet. Asked after `is_valid`, as it may just begin.
-                _ if self.held.is_released() => over.await,
-                _ => return Some(self.held.cause().await),
+                _ if self.held.is_lost() => return Some(self.held.cause().await),
+                // It is being released, and how that ends is not known yet.
+                _ => over.await,
             }
         }
     }

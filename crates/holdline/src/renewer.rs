@@ -70,12 +70,13 @@ impl PendingRelease {
 impl Drop for PendingRelease {
     fn drop(&mut self) {
         let then = self.then.take();
-        if self.done {
+        // A panic ended the task that drove it, unless it is done: it starts again while the place
+        // may exist.
+        if self.done || clock::now() >= self.until {
             drop(then);
             self.handles.undone.remove();
             return;
         }
-        // A panic ended the task that drove it: it starts again.
         let (handles, line) = (Arc::clone(&self.handles), self.line.clone());
         release_later(PendingRelease {
             handles,
@@ -461,6 +462,17 @@ mod tests {
         assert!(is_scheduled(&held));
         unregister(&held);
         assert!(!is_scheduled(&held));
+    }
+
+    /// Say, of a subscriber or a recorder of metrics that panics each time.
+    #[tokio::test]
+    async fn a_release_that_panics_ends_with_its_lease() {
+        start().expect("there is a thread");
+        let held = asked_for(Duration::ZERO, TicketId(0xbad), LEASE);
+        let mut leave = PendingRelease::of(&held);
+        leave.until = clock::now();
+        drop(leave);
+        assert_eq!(held.handles.undone.none_left().now_or_never(), Some(()));
     }
 
     #[tokio::test]

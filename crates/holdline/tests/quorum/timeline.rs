@@ -196,6 +196,30 @@ fn a_place_that_is_taken_later_raises_its_node_to_the_token() {
     assert!(scene.taken(REPAIR, 0, &ticket(2)) > token);
 }
 
+/// A renewal whose future is not polled for a while does not undo what others recorded meanwhile.
+#[test]
+fn a_renewal_that_ends_late_undoes_nothing() {
+    for forgotten in [1, 11] {
+        let scene = Scene::new(5);
+        let token = scene.admitted(0, 1);
+        let may_forget = |ms| (ms == forgotten).then(|| scene.forgets(ms, 1));
+        may_forget(1);
+        scene.fault(Op::Enter, &[(4, SLOW)]);
+        let mut late = Box::pin(scene.enter(1, Enter::Keep(token)));
+        assert!(poll(10, &mut late).is_none(), "one is slow");
+        scene.heal();
+        may_forget(11);
+        assert!(is_kept(scene.keep(12, token), token));
+        assert!(is_kept(scene.keep(12 + REPAIR, token), token));
+        assert_eq!(scene.places(12 + REPAIR, 1), [1], "it has a new place");
+        scene.fault(Op::Enter, &[(1, FAIL)]); // it is not asked for another
+        assert!(is_kept(finish(13 + REPAIR, &mut late).expect("enough"), token));
+        scene.heal();
+        scene.fault(Op::Enter, &[(0, FAIL), (2, FAIL)]);
+        assert!(is_kept(scene.keep(14 + REPAIR, token), token), "forgotten at {forgotten}");
+    }
+}
+
 #[test]
 fn a_node_that_is_not_heard_keeps_its_place() {
     let scene = Scene::new(3);

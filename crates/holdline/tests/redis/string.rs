@@ -1,10 +1,11 @@
 //! `?scheme=string` beside the clients that it shares locks with, as their commands.
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
+use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, blocking, open};
 use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{persist, released, soon, until};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
@@ -55,6 +56,31 @@ async fn we_hold_while_they_wait() {
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");
     assert!(take(&server, "app:jobs", "theirs"));
+}
+
+/// A holder that changes its note meanwhile, as a leader that proclaims a value, is still the one
+/// that was named. G19.
+#[test]
+fn a_holder_whose_note_changes_is_removed_by_force() {
+    let Some(server) = private("string_note", &[]) else { return };
+    let client = blocking::open(&url(&server)).expect("opens");
+    for turn in 0..20 {
+        let guard = client.mutex("jobs").lock().expect("works");
+        let (id, changes) = (guard.ticket(), AtomicU32::new(0));
+        // Only while it is there.
+        let change = || {
+            let value = format!("{id}{}", changes.fetch_add(1, Ordering::Relaxed));
+            server.query::<Option<String>>(&["SET", "jobs", &value, "XX", "KEEPTTL"]).is_some()
+        };
+        let removed = std::thread::scope(|scope| {
+            let changing = scope.spawn(|| while change() {});
+            while changes.load(Ordering::Relaxed) < 2 && !changing.is_finished() {}
+            let removed = client.force_unlock("jobs", id, "a test");
+            let _: i64 = server.query(&["DEL", "jobs"]); // if it is not removed
+            removed
+        });
+        assert_eq!(removed.expect("works"), Some(0), "turn {turn}");
+    }
 }
 
 #[tokio::test]

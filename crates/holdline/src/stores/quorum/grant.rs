@@ -7,7 +7,9 @@ use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
+use futures_util::future::{Either, select};
 use holdline_kernel::{Time, Vote};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -56,27 +58,21 @@ impl Quorum {
         let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
         let Some(grant) = grant else { return Ok(Standing::Lost) };
         let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
-        let lost = NodePlace::Missing(sent.after(Self::missing_time(ticket.lease)));
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for (node, node_place) in self.nodes.iter().zip(grant.node_places) {
             match node_place {
                 NodePlace::Taken(seq) => round.ask(node, async move {
                     let standing = node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
                     let kept = matches!(standing, Standing::Admitted(_));
-                    Ok(if kept { (Vote::Yes, Some(node_place)) } else { (Vote::No, Some(lost)) })
+                    Ok(if kept { (Vote::Yes, None) } else { (Vote::No, Some(seq)) })
                 }),
-                // What a repair records meanwhile stays.
                 NodePlace::Missing(_) => round.answered(node, (Vote::No, None)),
             }
         }
         let outcome = round.run(sent, Until::MostAnswered).await;
         if outcome.met() {
-            if let Some(grant) = self.held().get_mut(&ticket.id) {
-                // A node that was not heard keeps its `node_place`.
-                for (node_place, answer) in grant.node_places.iter_mut().zip(outcome.each()) {
-                    *node_place = answer.and_then(|answer| answer.1).unwrap_or(*node_place);
-                }
-            }
+            let lost = outcome.answers(|answer| answer.1);
+            self.record_lost(ticket.id, &lost, sent.after(Self::missing_time(ticket.lease)));
             self.repair(line, ticket, note).await;
             return Ok(Standing::Admitted(token));
         }
@@ -87,6 +83,20 @@ impl Quorum {
             return Ok(Standing::Lost);
         }
         Err(self.unavailable(line, outcome.failures()))
+    }
+
+    /// Records the places that nodes have lost, unless a repair has recorded another meanwhile.
+    /// They are asked for one from this time on.
+    fn record_lost(&self, id: TicketId, lost: &[Option<Seq>], from: Time) {
+        let mut held = self.held();
+        let Some(grant) = held.get_mut(&id) else { return };
+        for (node_place, lost) in grant.node_places.iter_mut().zip(lost) {
+            if let (NodePlace::Taken(seq), Some(lost)) = (*node_place, *lost)
+                && seq == lost
+            {
+                *node_place = NodePlace::Missing(from);
+            }
+        }
     }
 
     /// Asks the nodes that lack the ticket's place for one, in the background: a slow node delays
@@ -148,8 +158,26 @@ struct Repair {
 }
 
 impl Repair {
+    /// Asks, until the lock is given up: the place must not come after the departure.
     async fn run(self) {
-        let Repair { node, line, ticket, note, .. } = &self;
+        let answer = match select(pin!(self.ask()), pin!(self.given_up())).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => None,
+        };
+        let Repair { node, line, ticket, .. } = &self;
+        let node_place = match answer {
+            Some(Ok(Standing::Admitted(seq))) => NodePlace::Taken(seq),
+            _ => NodePlace::Missing(clock::now().after(Quorum::missing_time(ticket.lease))),
+        };
+        if !self.record(node_place) {
+            // The ticket was given up meanwhile: this entry may have come after the departure.
+            let _ = node.leave(line, ticket.id).await;
+        }
+    }
+
+    /// Asks the node, until its answer comes or the time is over.
+    async fn ask(&self) -> Option<Result<Standing>> {
+        let Repair { node, line, ticket, note, .. } = self;
         let sent = clock::now();
         let mut enter = node.store.enter(line, ticket, note, Enter::Try);
         let soon = sent.after(Quorum::node_timeout(ticket.lease));
@@ -161,13 +189,18 @@ impl Repair {
         if let Some(answer) = &answer {
             node.health.ended(sent, answer.as_ref().err());
         }
-        let node_place = match answer {
-            Some(Ok(Standing::Admitted(seq))) => NodePlace::Taken(seq),
-            _ => NodePlace::Missing(clock::now().after(Quorum::missing_time(ticket.lease))),
-        };
-        if !self.record(node_place) {
-            // The ticket was given up meanwhile: this entry may have come after the departure.
-            let _ = node.leave(line, ticket.id).await;
+        answer
+    }
+
+    /// Waits until the ticket is no longer held.
+    async fn given_up(&self) {
+        loop {
+            let mut left = pin!(self.shared.left.notified());
+            left.as_mut().enable();
+            if !self.shared.held.lock().contains_key(&self.ticket.id) {
+                return;
+            }
+            left.await;
         }
     }
 

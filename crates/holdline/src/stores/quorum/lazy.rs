@@ -166,11 +166,12 @@ impl Drop for Attempt {
                 let pause = backoff.pause(state.failures, fastrand::u64(..));
                 state.next = clock::now().after(pause);
                 state.failures = state.failures.saturating_add(1);
-                if !error.retryable() {
+                let last = state.error.replace((error.kind(), format!("{error:#}")));
+                // Once for each error, not for each attempt.
+                if !error.retryable() && last != state.error {
                     let node = &self.shared.address;
                     tracing::warn!(node, %error, "a node of a quorum cannot be used");
                 }
-                state.error = Some((error.kind(), format!("{error:#}")));
             }
             None => {}
         }
@@ -291,6 +292,27 @@ mod tests {
         assert!(calls > 3, "an attempt for each call");
         // 50 and 100 ms, each shorter by half at most.
         assert!(start.until(clock::now()) >= Duration::from_millis(75));
+    }
+
+    /// Say, behind a proxy whose server is away, which is asked every two seconds.
+    #[tokio::test]
+    async fn an_error_that_stays_the_same_is_warned_of_once() {
+        let attempts = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&attempts);
+        let opener: Opener = Arc::new(move || {
+            *count.lock() += 1;
+            let kind = if *count.lock() < 3 { ErrorKind::Invalid } else { ErrorKind::Denied };
+            Box::pin(std::future::ready(Err(Error::new(kind, "a test"))))
+        });
+        let store = Lazy::new("lazy".to_owned(), CAPABILITIES, opener);
+        let name = Name::new("x").expect("fine");
+        let warnings = holdline_testkit::Warnings::default();
+        let _guard = tracing::subscriber::set_default(warnings.clone());
+        while *attempts.lock() < 4 {
+            AsyncStore::snapshot(&store, &name).await.expect_err("not open");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(warnings.all().len(), 2, "{:?}", warnings.all());
     }
 
     #[tokio::test]

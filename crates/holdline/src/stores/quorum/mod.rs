@@ -45,6 +45,7 @@ use round::{Round, Until};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A store made of stores.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
+    /// Notified when a ticket that held leaves.
+    left: Notify,
     /// The tickets that are leaving after a try, or whose grant was found lost. If the caller stops
     /// waiting, or no majority confirms the departure, the same ticket may ask again, and a late
     /// departure would remove its new place. So such a ticket is not admitted until it is given up.
@@ -98,7 +101,12 @@ impl Quorum {
                 return Err(unfit(&node.address(), fencing_tokens));
             }
         }
-        let shared = Shared { held: Mutex::default(), over: Mutex::default(), lead: Lead::new() };
+        let shared = Shared {
+            held: Mutex::default(),
+            left: Notify::new(),
+            over: Mutex::default(),
+            lead: Lead::new(),
+        };
         let nodes = nodes.into_iter().map(|(store, silent)| Node::new(store, silent)).collect();
         Ok(Quorum { nodes, shared: Arc::new(shared), until: Until::Decided })
     }
@@ -211,11 +219,13 @@ impl Quorum {
         timeout: Duration,
         until: Until,
     ) -> Result<bool> {
-        self.held().remove(&id);
+        if self.held().remove(&id).is_some() {
+            self.shared.left.notify_waiters();
+        }
         let sent = clock::now();
         let mut round = Round::new(&self.nodes, line, timeout);
         for node in self.nodes.iter() {
-            if round.leaves_out(node) {
+            if round.leaves_out_next() {
                 node.leave_later(line, id);
                 round.leave_out(node);
             } else {

@@ -51,8 +51,9 @@ pub(super) struct Round<'a, T> {
     slots: Vec<Slot<'a, T>>,
     tally: Tally,
     timeout: Duration,
-    /// Whether silent nodes are left out, because there are enough others.
-    selects: bool,
+    /// Which nodes are left out, because they are silent and there are enough others. Decided once:
+    /// of a node that falls silent meanwhile, the answer may be needed.
+    left_out: Vec<bool>,
 }
 
 /// The outcome of a round.
@@ -68,35 +69,39 @@ impl<'a, T> Round<'a, T> {
     /// Creates a round about this line, in which each node has this time limit.
     pub(super) fn new(nodes: &[Node], line: &'a Name, timeout: Duration) -> Self {
         let tally = Tally::new(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
-        let there = nodes.iter().filter(|node| !node.is_silent()).count();
-        let selects = there < nodes.len() && there >= tally.majority() as usize;
-        Round { line, slots: Vec::with_capacity(nodes.len()), tally, timeout, selects }
+        let mut left_out: Vec<bool> = nodes.iter().map(Node::is_silent).collect();
+        let there = left_out.iter().filter(|silent| !**silent).count();
+        if there < tally.majority() as usize {
+            left_out.fill(false);
+        }
+        Round { line, slots: Vec::with_capacity(nodes.len()), tally, timeout, left_out }
     }
 
-    /// Whether this node is left out, and only probed in the background.
-    pub(super) fn leaves_out(&self, node: &Node) -> bool {
-        self.selects && node.is_silent()
+    /// Whether the next node is left out, and only probed in the background.
+    pub(super) fn leaves_out_next(&self) -> bool {
+        self.left_out.get(self.slots.len()).is_some_and(|left_out| *left_out)
     }
 
+    /// Adds the next node, which is asked unless it is left out.
     pub(super) fn ask(
         &mut self,
         node: &'a Node,
         question: impl Future<Output = Result<Answer<T>>> + Send + 'a,
     ) {
-        if self.leaves_out(node) {
+        if self.leaves_out_next() {
             self.leave_out(node);
         } else {
             self.slots.push(Slot { node, state: State::Asked(Box::pin(question)) });
         }
     }
 
-    /// Adds a node that is not asked.
+    /// Adds the next node, which is not asked.
     pub(super) fn leave_out(&mut self, node: &'a Node) {
         node.probe(self.line);
         self.slots.push(Slot { node, state: State::Answered(Err(node.left_out())) });
     }
 
-    /// Adds a node whose answer is already known.
+    /// Adds the next node, whose answer is already known.
     pub(super) fn answered(&mut self, node: &'a Node, answer: Answer<T>) {
         self.slots.push(Slot { node, state: State::Answered(Ok(answer)) });
     }
@@ -221,4 +226,26 @@ impl<T> Outcome<T> {
 /// Whether no majority can say yes any more, given this many noes.
 fn hopeless(mut tally: Tally, noes: u32) -> bool {
     (0..noes).map(|_| tally.count(Vote::No)).last() == Some(Verdict::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::quorum::lazy::away;
+    use std::sync::Arc;
+
+    /// One is silent, and another falls silent as the requests are made: it is asked all the same.
+    #[tokio::test]
+    async fn a_round_has_enough_nodes_whatever_other_rounds_find_out() {
+        let node = |_| Node::new(Arc::new(away("a test")), false);
+        let nodes: Vec<Node> = (0..3).map(node).collect();
+        let line = Name::new("x").expect("fine");
+        nodes[0].health.silent();
+        let mut round = Round::new(&nodes, &line, Duration::from_secs(60));
+        nodes[1].health.silent();
+        for node in &nodes {
+            round.ask(node, std::future::ready(Ok((Vote::Yes, ()))));
+        }
+        assert!(round.run(clock::now(), Until::Decided).await.met());
+    }
 }

@@ -67,10 +67,13 @@ impl KeyLayout for Strings {
             [Value::Nil, ..] => Some(Vec::new()),
             [Value::BulkString(bytes), Value::Int(left), ..] => {
                 let ours = bytes.get(..32).and_then(id_of);
-                let note = bytes.get(32..).filter(|_| ours.is_some()).unwrap_or(bytes);
+                let (owner, note) = match ours {
+                    Some(_) => bytes.split_at(32),
+                    None => (&bytes[..], &bytes[..]),
+                };
                 Some(vec![Found {
                     id: ours.unwrap_or_else(|| id_from(bytes)),
-                    owner: bytes.clone(),
+                    owner: owner.to_vec(),
                     note: String::from_utf8_lossy(note).into_owned(),
                     expires_in: u64::try_from(*left).map_or(LONGEST, Duration::from_millis),
                     certain: ours.is_some(),
