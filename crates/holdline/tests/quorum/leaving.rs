@@ -176,7 +176,7 @@ async fn a_place_that_is_asked_for_again_does_not_outlast_the_lock() {
     nodes[4].calls(Op::Enter, 0, 1, Fault::FailBefore);
     let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
     let Standing::Admitted(token) = standing else { panic!("four of five are enough") };
-    nodes[4].always(Op::Enter, Fault::Delay(Duration::from_secs(3)));
+    nodes[4].always(Op::Enter, Fault::Delay(Duration::from_secs(60)));
     let asked = nodes[4].count(Op::Enter);
     let renewal = async || quorum.enter(&name, &ticket, &note, Enter::Keep(token)).await;
     until("it is asked for", async || {
