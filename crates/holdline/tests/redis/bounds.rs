@@ -150,3 +150,63 @@ async fn a_node_of_a_cluster_that_stands_still() {
     still.resume();
     held.unlock().await.expect("held");
 }
+
+/// A node that stands still costs no lock on another, although the same client goes on asking it
+/// for others: to take, to renew and to release them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stands_still_costs_no_lock_on_another() {
+    let Some(nodes) = cluster() else { return };
+    for node in &nodes {
+        let _: () = node.query(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let client = open(&format!("redis+cluster://{}", hosts.join(","))).await.expect("opens");
+    let (mut there, mut here) = (Vec::new(), Vec::new());
+    for n in 0..24 {
+        let name = format!("name {n}");
+        let lock = Mutex::new(&client, &name).lease(Duration::from_millis(1500));
+        let guard = lock.lock().await.expect("works");
+        let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", &format!("holdline:{{{name}}}")]);
+        let count: u64 = nodes[0].query(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
+        if count == 1 { there.push((lock, guard)) } else { here.push(lock) }
+    }
+    assert!(there.len() > 1 && here.len() > 1, "{} and {}", there.len(), here.len());
+    nodes[0].pause();
+    let asking = there.iter().map(|(lock, _)| {
+        let lock = lock.clone();
+        tokio::spawn(async move {
+            loop {
+                let _ = lock.try_lock().await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    let mut kept = false;
+    // A busy machine may lose them, but not each time.
+    for _ in 0..3 {
+        let mut held = Vec::new();
+        for lock in &here {
+            held.push(lock.lock_within(Duration::from_secs(60)).await.expect("it is served"));
+        }
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        kept = held.iter().flatten().all(holdline::Guard::is_valid);
+        if kept {
+            break;
+        }
+    }
+    assert!(kept, "lost in each round");
+    for task in asking {
+        task.abort();
+    }
+    nodes[0].resume();
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_is_named() {
+    let Some(server) = private("no_cluster", &[]) else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", server.port());
+    let error = open(&url).await.expect_err("it is no cluster");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains("is no cluster; use a URL with redis"), "{error}");
+}
