@@ -53,6 +53,9 @@ struct LocalQueue {
     permits: Semaphore,
     /// The number of tasks that have passed, and ask the store for a lock or for its release.
     asking: AtomicU32,
+    /// The number of tasks that have given up, before their limits, because the store did not
+    /// answer.
+    gave_up: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -116,7 +119,11 @@ impl LocalQueues {
         }
         let asked = {
             let _asking = Asking::new(&permit.waiter.queue);
-            driver::acquire(handles, request).await?
+            driver::acquire(handles, request).await.inspect_err(|error| {
+                if error.retryable() && clock::now() < request.limit {
+                    permit.waiter.queue.gave_up.fetch_add(1, Ordering::Relaxed);
+                }
+            })?
         };
         let Some(held) = asked else { return Ok(None) };
         let token = held.seq;
@@ -134,8 +141,8 @@ impl LocalQueues {
         let mut map = self.0.lock();
         let entry = map.entry(request.line.clone()).or_insert_with(|| {
             let permits = Semaphore::new(permits_for(request.capacity) as usize);
-            let (asking, state) = (AtomicU32::new(0), Mutex::default());
-            let queue = Arc::new(LocalQueue { permits, asking, state });
+            let (asking, gave_up) = (AtomicU32::new(0), AtomicU32::new(0));
+            let queue = Arc::new(LocalQueue { permits, asking, gave_up, state: Mutex::default() });
             Entry { queue, capacity: request.capacity, users: 0 }
         });
         if entry.capacity != request.capacity {
@@ -189,7 +196,10 @@ impl LocalWaiter {
                 .map(SemaphorePermit::forget)
                 .map_or_else(|_| not_passed(), |()| Ok(true));
         }
-        // The tasks behind one that asks share its outage, and do not wait out one each.
+        // The tasks behind one that asks share its outage, and do not wait out one each. If the
+        // store has never answered, they give up with it.
+        let given_up = || self.queue.gave_up.load(Ordering::Relaxed);
+        let before = given_up();
         let away = || self.outage(handles).filter(|_| handles.availability.has_answered());
         let mut permit = pin!(permits.acquire_many(permits_for(request.weight)));
         loop {
@@ -197,6 +207,9 @@ impl LocalWaiter {
             let check = clock::now().after(rest.max(OUTAGE_CHECK)).min(request.limit);
             // The semaphore is never closed.
             if let Some(Ok(permit)) = clock::within(check, permit.as_mut()).await {
+                if given_up() != before && !handles.availability.has_answered() {
+                    return Err(silence());
+                }
                 permit.forget();
                 return Ok(true);
             }

@@ -21,8 +21,8 @@ impl Connection {
     pub async fn check(&self, address: &str) -> Result<(), Error> {
         self.connect().await.map_err(|fault| fault.explain(address))?;
         let mut info = redis::cmd("INFO");
-        let texts = match self.ask(info.arg("default")).await {
-            Ok(value) => texts(value),
+        let texts = match self.ask_all(info.arg("default")).await {
+            Ok(values) => texts(values),
             Err(Fault::Refused(error)) if ["NOPERM", UNKNOWN].iter().any(|it| says(&error, it)) => {
                 return Ok(());
             }
@@ -48,12 +48,8 @@ impl Connection {
 const UNKNOWN: &str = "unknown command";
 
 /// The replies to `INFO`, one from each node of a cluster.
-fn texts(value: Value) -> Vec<String> {
-    let texts = match value {
-        Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
-        text => vec![text],
-    };
-    texts.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
+fn texts(values: Vec<Value>) -> Vec<String> {
+    values.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
 }
 
 /// The values of this field in all texts.
@@ -76,7 +72,7 @@ impl Connection {
     ///
     /// It only reads.
     pub async fn shards(&self) -> bool {
-        self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
+        self.ask_any(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
     }
 
     /// Whether keyspace notifications are on for deleted and expired keys. Assumed to be off if the

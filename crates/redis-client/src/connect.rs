@@ -3,14 +3,13 @@
 use crate::config::{Config, Kind};
 use crate::fault::{Fault, says};
 use crate::notices::{self, Notices};
-use crate::{redirects, scan};
 use holdline_base::{Error, ErrorKind, clock};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
 use std::pin::pin;
@@ -19,33 +18,6 @@ use std::sync::Arc;
 /// The client name sent to the server.
 const LIBRARY: &str = "holdline";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// A connection for commands, shared by all calls.
-#[derive(Clone)]
-pub(crate) enum Conn {
-    One(MultiplexedConnection),
-    /// With the configuration, to connect to nodes that its client does not know yet.
-    Cluster(ClusterConnection, Arc<Config>),
-}
-
-impl Conn {
-    /// Sends a command. An error reply becomes an `Err`; errors inside a reply do not.
-    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        match self {
-            Conn::One(conn) => conn.req_packed_command(command).await.and_then(or_error),
-            Conn::Cluster(conn, config) => redirects::ask(conn, config, command).await,
-        }
-    }
-
-    /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
-    /// each primary is asked by its address.
-    pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
-        match self {
-            Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
-            Conn::Cluster(conn, _) => scan::cluster(pattern, &mut conn.clone()).await,
-        }
-    }
-}
 
 /// The reply, or the error that it is.
 pub(crate) fn or_error(reply: Value) -> Result<Value, RedisError> {
@@ -65,17 +37,13 @@ pub(crate) enum Begin {
     Unanswered,
 }
 
-/// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
-/// time.
+/// Connects to one server for commands, and subscribes to the channel, if there is one. The caller
+/// limits the time.
 pub(crate) async fn commands(
     config: &Arc<Config>,
     reply_order_channel: &str,
     begin: Begin,
-) -> Result<Conn, Fault> {
-    if config.kind == Kind::Cluster {
-        let conn = connect(cluster(config)?.retries(0)).await?;
-        return Ok(Conn::Cluster(conn, Arc::clone(config)));
-    }
+) -> Result<MultiplexedConnection, Fault> {
     let addr = target(config).await?;
     let mut login = login(config);
     if begin == Begin::Unanswered {
@@ -86,7 +54,7 @@ pub(crate) async fn commands(
         let told = introduce(conn.clone(), begin, reply_order_channel.to_owned());
         tokio::spawn(clock::timeout(config.timeout, told));
     }
-    Ok(Conn::One(conn))
+    Ok(conn)
 }
 
 /// Introduces this client, unless that was done, and subscribes a connection for commands to a
@@ -135,15 +103,6 @@ impl Notices {
         let client = client(config, addr, login(config))?;
         client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
     }
-}
-
-/// Connects to one node of a cluster. The caller limits the time.
-pub(crate) async fn node(
-    config: &Config,
-    host: &str,
-    port: u16,
-) -> Result<MultiplexedConnection, Fault> {
-    multiplexed(&client(config, address(config, host, port), login(config))?, config).await
 }
 
 async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {

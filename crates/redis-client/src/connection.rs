@@ -1,6 +1,8 @@
 //! The connection for commands: one, shared by all calls of a store, made on first use and again
 //! after it breaks.
 //!
+//! In a cluster there is one for each node: see [`cluster`](crate::cluster).
+//!
 //! It lives on the runtime of the call that made it. Every call has a time limit, including
 //! connecting. A connection may be cut without either end noticing. So if a call has been given up
 //! without a reply, and was sent more than a second ago, the next one gets a new connection, unless
@@ -8,12 +10,15 @@
 //! those whose connection had to be closed soon, as while a primary that became a replica is still
 //! the only one known.
 
-use crate::config::Config;
-use crate::connect::{self, Begin, Conn};
+use crate::cluster::Cluster;
+use crate::config::{Config, Kind};
+use crate::connect::{self, Begin, or_error};
 use crate::fault::{self, Fault, broken, no_script};
+use crate::scan;
 use holdline_base::clock::{self, within};
 use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Value};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -37,14 +42,16 @@ pub struct Connection {
     /// The channel that the connection subscribes to, or empty.
     reply_order_channel: String,
     slot: Arc<Mutex<Slot>>,
+    /// The connections to the nodes of a cluster, used instead of this one.
+    cluster: Option<Cluster>,
 }
 
 /// The current connection, or the attempt to make one.
 #[derive(Default)]
 struct Slot {
-    conn: Option<Conn>,
+    conn: Option<MultiplexedConnection>,
     /// The last attempt, until it ends.
-    attempt: Option<Attempt>,
+    attempt: Option<Attempt<Found>>,
     /// The number of the last attempt, and of the connection that it made.
     number: u64,
     /// When the first call was sent that was given up without a reply, and after the last one that
@@ -60,22 +67,22 @@ struct Slot {
     not_before: Time,
 }
 
-/// An attempt to connect. It is a task, so that it continues whatever happens to the calls that
-/// wait for it. Otherwise renewals, which have little time each, might never get a connection, and
-/// a call that is not polled would keep the others from one.
-struct Attempt {
-    outcome: watch::Receiver<Outcome>,
+/// An attempt to connect, or to look up the nodes of a cluster. It is a task, so that it continues
+/// whatever happens to the calls that wait for it. Otherwise renewals, which have little time each,
+/// might never get a connection, and a call that is not polled would keep the others from one.
+pub(crate) struct Attempt<T> {
+    pub(crate) outcome: watch::Receiver<Outcome<T>>,
     /// When it ends, unless its runtime has stalled.
-    until: Time,
+    pub(crate) until: Time,
 }
 
 /// The outcome of an attempt, once it has ended.
-type Outcome = Option<Result<Found, Fault>>;
+pub(crate) type Outcome<T> = Option<Result<T, Fault>>;
 
 /// A connection and its number.
 #[derive(Clone)]
 struct Found {
-    conn: Conn,
+    conn: MultiplexedConnection,
     number: u64,
 }
 
@@ -118,7 +125,8 @@ impl Connection {
     /// that is empty: if a script publishes there first, the server writes the script's reply last,
     /// after the messages that the script publishes to others.
     pub fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
-        Connection { config, reply_order_channel, slot: Arc::default() }
+        let cluster = (config.kind == Kind::Cluster).then(|| Cluster::new(Arc::clone(&config)));
+        Connection { config, reply_order_channel, slot: Arc::default(), cluster }
     }
 
     /// The channel that the connection subscribes to, or empty.
@@ -160,15 +168,29 @@ impl Connection {
     ///
     /// As [`run`](Self::run).
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+        match &self.cluster {
+            None => self.ask_one(command, false).await,
+            Some(cluster) => Box::pin(cluster.ask(command)).await,
+        }
+    }
+
+    /// Sends a command to the one server. With `asking`, a node of a cluster serves it also if it
+    /// is only taking over its slot.
+    pub(crate) async fn ask_one(&self, command: &Cmd, asking: bool) -> Result<Value, Fault> {
         let sent = clock::now();
-        let talk = pin!(self.converse(command, sent));
+        let talk = pin!(self.converse(command, asking, sent));
         within(sent.after(self.config.timeout), talk).await.unwrap_or(Err(Fault::Silence))
     }
 
-    async fn converse(&self, command: &Cmd, sent: Time) -> Result<Value, Fault> {
+    async fn converse(&self, command: &Cmd, asking: bool, sent: Time) -> Result<Value, Fault> {
         let Found { mut conn, number } = self.conn().await?;
         let mut call = CallInFlight { connection: self, number, sent, answered: false };
-        let reply = conn.ask(command).await.map_err(Fault::from);
+        let reply = if asking {
+            Box::pin(ask_behind_asking(&mut conn, command)).await
+        } else {
+            conn.req_packed_command(command).await
+        };
+        let reply = reply.and_then(or_error).map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(..)));
         drop(call);
         if fault::breaks(&reply) {
@@ -186,7 +208,7 @@ impl Connection {
     }
 
     /// The current connection, or else the attempt in progress, or a new one.
-    fn found_or_attempt(&self) -> Result<Found, watch::Receiver<Outcome>> {
+    fn found_or_attempt(&self) -> Result<Found, watch::Receiver<Outcome<Found>>> {
         let mut slot = self.slot.lock();
         if let Some(found) = slot.usable() {
             return Ok(found);
@@ -201,6 +223,9 @@ impl Connection {
     /// Connects for the first time, for the single call that is made next, which shows whether the
     /// server answers. No other call shares this attempt, so it is no task.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
+        if let Some(cluster) = &self.cluster {
+            return cluster.connect().await;
+        }
         let limit = clock::now().after(self.config.timeout);
         let connecting =
             connect::commands(&self.config, &self.reply_order_channel, Begin::Unanswered);
@@ -213,7 +238,7 @@ impl Connection {
 
     /// Starts an attempt, which connects when its time has come. After a failure that is later,
     /// however many calls there are.
-    fn begin(&self, slot: &mut Slot) -> Attempt {
+    fn begin(&self, slot: &mut Slot) -> Attempt<Found> {
         let (config, channel) = (Arc::clone(&self.config), self.reply_order_channel.clone());
         let shared = Arc::clone(&self.slot);
         let (outcome, receiver) = watch::channel(None);
@@ -236,6 +261,9 @@ impl Connection {
 
     /// Closes the current connection, whose replies cannot be trusted.
     pub fn close_current(&self) {
+        if let Some(cluster) = &self.cluster {
+            return cluster.close_current();
+        }
         let number = self.slot.lock().number;
         self.discard(number);
     }
@@ -249,16 +277,27 @@ impl Connection {
     }
 }
 
-impl Attempt {
+impl<T> Attempt<T> {
     /// Whether its runtime exists and has not stalled.
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.outcome.has_changed().is_ok() && clock::now() <= self.until
     }
 }
 
+/// Sends a command right behind `ASKING`, which is for that command alone.
+async fn ask_behind_asking(
+    conn: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> redis::RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let replies = conn.req_packed_commands(&both, 1, 1).await?;
+    Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+}
+
 /// The outcome of an attempt, once it has ended. All calls that wait for a failing attempt get its
 /// error.
-async fn ended(mut attempt: watch::Receiver<Outcome>) -> Result<Found, Fault> {
+pub(crate) async fn ended<T: Clone>(mut attempt: watch::Receiver<Outcome<T>>) -> Result<T, Fault> {
     match attempt.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(Ok(found))) => Ok(found.clone()),
         Ok(Some(Err(fault))) => Err(fault.copy()),
@@ -317,6 +356,23 @@ impl Slot {
 }
 
 impl Connection {
+    /// Sends a command that needs no key; in a cluster, to nodes in turn until one replies.
+    pub(crate) async fn ask_any(&self, command: &Cmd) -> Result<Value, Fault> {
+        match &self.cluster {
+            None => self.ask_one(command, false).await,
+            Some(cluster) => Box::pin(cluster.ask_one_of(command)).await,
+        }
+    }
+
+    /// Sends a command to the server; in a cluster, to all primaries. Leaves out those that do not
+    /// answer, unless none does.
+    pub(crate) async fn ask_all(&self, command: &Cmd) -> Result<Vec<Value>, Fault> {
+        match &self.cluster {
+            None => Ok(vec![self.ask_one(command, false).await?]),
+            Some(cluster) => Box::pin(cluster.ask_primaries(command)).await,
+        }
+    }
+
     /// All keys that match the pattern and are text, on every server; some may come twice.
     ///
     /// # Errors
@@ -329,18 +385,26 @@ impl Connection {
     pub async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {
-            // Usually the server has closed an idle connection: retry on a new one.
-            match self.scan_once(pattern).await {
-                Err(Fault::Broken(..)) => self.scan_once(pattern).await,
-                other => other,
+            match &self.cluster {
+                None => self.scan_one(pattern).await,
+                Some(cluster) => Box::pin(cluster.scan(pattern)).await,
             }
         };
         within(limit, scanning).await.unwrap_or(Err(Fault::Silence))
     }
 
+    /// Scans the one server.
+    pub(crate) async fn scan_one(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        // Usually the server has closed an idle connection: retry on a new one.
+        match self.scan_once(pattern).await {
+            Err(Fault::Broken(..)) => self.scan_once(pattern).await,
+            other => other,
+        }
+    }
+
     async fn scan_once(&self, pattern: &str) -> Result<Vec<String>, Fault> {
-        let Found { conn, number, .. } = self.conn().await?;
-        let found = conn.scan(pattern).await;
+        let Found { mut conn, number, .. } = self.conn().await?;
+        let found = scan::scan(pattern, &mut conn).await;
         if found.as_ref().is_err_and(Fault::breaks) {
             self.discard(number);
         }

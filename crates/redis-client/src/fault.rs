@@ -55,9 +55,8 @@ impl Fault {
                 ),
             ),
             Fault::Broken(error, _) => {
-                let text = clean(&error);
-                let why = text.trim_start_matches("Failed to create initial connections - Io: ");
-                let advice = certificate_advice(why);
+                let why = clean(&error);
+                let advice = certificate_advice(&why);
                 let message = format!(
                     "the connection to {address} failed; check that it runs and can be reached: \
                      {why}{advice}"

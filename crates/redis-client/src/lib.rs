@@ -24,14 +24,15 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod checks;
+mod cluster;
 mod config;
 mod connect;
 mod connection;
 mod fault;
 mod notices;
 mod probe;
-mod redirects;
 mod scan;
+mod slots;
 
 pub use checks::{flags_suffice, too_old};
 pub use config::{Config, KNOWN, Kind, duration, invalid};

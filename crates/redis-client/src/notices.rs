@@ -4,6 +4,7 @@
 use futures_util::{StreamExt, TryStreamExt};
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{PushInfo, PushKind, RedisError, Value};
 use std::future::Future;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -86,7 +87,7 @@ impl Notices {
         }
     }
 
-    /// Sends a heartbeat. A cluster's connections have their own.
+    /// Sends a heartbeat, in a cluster to each node that it is connected to.
     ///
     /// # Errors
     ///
@@ -96,13 +97,17 @@ impl Notices {
     ///
     /// Dropping the future is harmless; another heartbeat may be sent.
     pub async fn ping(&mut self) -> Result<(), RedisError> {
-        match &mut self.0 {
-            // Any reply will do, even an error.
-            Kind::Plain(sink, _) => match sink.ping::<Value>().await {
-                Err(error) if error.is_io_error() => Err(error),
-                _ => Ok(()),
-            },
-            Kind::Sharded(..) => Ok(()),
+        let reply = match &mut self.0 {
+            Kind::Plain(sink, _) => sink.ping::<Value>().await,
+            Kind::Sharded(conn, _) => {
+                let nodes = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+                conn.route_command(redis::cmd("PING"), nodes).await
+            }
+        };
+        // Any reply will do, even an error.
+        match reply {
+            Err(error) if error.is_io_error() => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -2,7 +2,8 @@
 //! is; and what is no Redis server is called by its name.
 
 use holdline::{Client, Error, ErrorKind, Mutex, open};
-use holdline_testkit::redis::{cluster, private};
+use holdline_testkit::redis::{Server, cluster, private};
+use holdline_testkit::soon;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -149,4 +150,63 @@ async fn a_node_of_a_cluster_that_stands_still() {
     assert!(held.is_valid(), "renewed all the time");
     still.resume();
     held.unlock().await.expect("held");
+}
+
+/// Holds locks on all nodes of a cluster, of which the first stands still from then on. Returns
+/// whether those on the others are kept, although the client goes on asking the first.
+async fn keeps_the_others(nodes: &[Server]) -> bool {
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let client = open(&format!("redis+cluster://{}", hosts.join(","))).await.expect("opens");
+    let (mut there, mut here) = (Vec::new(), Vec::new());
+    for n in 0..24 {
+        let name = format!("name {n}");
+        let lock = Mutex::new(&client, &name).lease(Duration::from_millis(1500));
+        let guard = soon("it is free", lock.lock()).await.expect("works");
+        let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", &format!("holdline:{{{name}}}")]);
+        let count: u64 = nodes[0].query(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
+        let group = if count == 1 { &mut there } else { &mut here };
+        group.push((lock, guard));
+    }
+    assert!(there.len() > 1 && here.len() > 1, "{} and {}", there.len(), here.len());
+    nodes[0].pause();
+    let asking = there.iter().map(|(lock, _)| {
+        let lock = lock.clone();
+        tokio::spawn(async move {
+            loop {
+                let _ = lock.try_lock().await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    for task in asking {
+        task.abort();
+    }
+    nodes[0].resume();
+    here.iter().all(|(_, guard)| guard.is_valid())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stands_still_costs_no_lock_on_another() {
+    let Some(nodes) = cluster() else { return };
+    for node in &nodes {
+        let _: () = node.query(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    // A busy machine may lose them, but not each time.
+    for _ in 0..3 {
+        if keeps_the_others(&nodes).await {
+            return;
+        }
+    }
+    panic!("they were lost each time");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_is_named() {
+    let Some(server) = private("no_cluster", &[]) else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", server.port());
+    let error = open(&url).await.expect_err("it is no cluster");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains("is no cluster; use a URL with redis"), "{error}");
 }

@@ -359,6 +359,21 @@ async fn half_removed_lines_admit_nobody_twice() {
     assert!(matches!(next, Standing::Admitted(seq) if seq > seqs[11]), "{next:?}");
 }
 
+/// A number so high that its successor is the same, with no weight: the server is not kept busy.
+#[tokio::test]
+async fn a_record_that_somebody_changed_keeps_no_server_busy() {
+    let Some(server) = private("changed", &[]) else { return };
+    let client = server.open("").await;
+    let pack = "local head = struct.pack('<Bddddddddd', 3, 1, 0, 1, 0, 2, 2^53, 0, 9e15, 9e15)
+        local tail = string.rep('0', 31) .. '7' .. 'channel note'
+        local place = struct.pack('<dddI4', 0, 2^53, 9e15, #tail) .. tail
+        return redis.call('SET', KEYS[1], head .. place .. place)";
+    let _: () = server.query(&["EVAL", pack, "1", "holdline:{x}"]);
+    let _ = Mutex::new(&client, "x").try_lock().await;
+    let other = Mutex::new(&client, "other").try_lock().await.expect("the server answers");
+    assert!(other.is_some());
+}
+
 /// Each connection for notices wakes all waiters, so those that break at once come with pauses.
 #[tokio::test]
 async fn notices_that_break_at_once_are_subscribed_to_with_growing_pauses() {

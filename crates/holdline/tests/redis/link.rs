@@ -2,7 +2,7 @@
 //! reply after the server has acted; and a fail-over to a replica that had not heard of the lock.
 
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
-use holdline_testkit::redis::{Server, private, sentinels};
+use holdline_testkit::redis::{Server, cluster, private, sentinels};
 use holdline_testkit::{Link, Way, until};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -154,6 +154,44 @@ async fn a_connection_that_goes_dead_is_replaced_in_time() {
     word.send_replace(());
     tokio::time::sleep(lease * 2).await;
     assert!(held.is_valid(), "all renewals went over the dead connection");
+}
+
+/// Sharded channels have a connection to each node, over which nothing goes for long: some routers
+/// forget such connections without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_for_sharded_notices_that_goes_dead_is_replaced() {
+    let Some(nodes) = cluster() else { return };
+    let (mut hosts, mut words) = (Vec::new(), Vec::new());
+    for node in &nodes {
+        let (address, word) = going_dead(node).await;
+        let port = address.port().to_string();
+        let _: () = node.query(&["CONFIG", "SET", "cluster-announce-port", &port]);
+        hosts.push(address.to_string());
+        words.push(word);
+    }
+    until("all nodes know the addresses", async || {
+        let known = nodes.iter().map(|node| node.query::<String>(&["CLUSTER", "NODES"]));
+        known.into_iter().all(|nodes| hosts.iter().all(|host| nodes.contains(host)))
+    })
+    .await;
+    let url = format!("redis+cluster://{}?scheme=redisson", hosts.join(","));
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let _held = Mutex::new(&one, "x").lease(LEASE * 20).lock().await.expect("works");
+    let waits = Mutex::new(&two, "x");
+    let waiting = tokio::spawn(async move { waits.lock().await });
+    let listening = || {
+        let channel = "redisson_lock__channel:{x}";
+        let count =
+            |node: &Server| node.query::<(String, i64)>(&["PUBSUB", "SHARDNUMSUB", channel]).1;
+        nodes.iter().map(count).sum::<i64>()
+    };
+    until("it listens", async || listening() == 1).await;
+    for word in &words {
+        word.send_replace(());
+    }
+    // The server does not know that the first connection is dead.
+    until("it listens anew", async || listening() > 1).await;
+    waiting.abort();
 }
 
 #[tokio::test]

@@ -211,21 +211,64 @@ fn lone_node() -> Option<Server> {
     private("lone_node", &["--cluster-enabled", "yes", "--cluster-port", &bus])
 }
 
-/// A node that has no slots yet is not one that the cluster tells its clients of.
-#[tokio::test]
-async fn a_slot_that_moves_to_a_new_node() {
-    let (Some(nodes), Some(new)) = (cluster(), lone_node()) else { return };
+/// Makes a node one of a cluster.
+async fn join(nodes: &[Server], new: &Server) {
     let port = nodes[0].port().to_string();
     let bus: String = nodes[0].query::<Vec<String>>(&["CONFIG", "GET", "port"])[1].clone();
     let bus = (bus.parse::<u16>().expect("a number") + 10_000).to_string();
     let _: () = new.query(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
     until("all know each other", async || {
-        nodes.iter().chain([&new]).all(|node| {
+        nodes.iter().chain([new]).all(|node| {
             let info: String = node.query(&["CLUSTER", "INFO"]);
             info.contains("cluster_known_nodes:4") && info.contains("cluster_state:ok")
         })
     })
     .await;
+}
+
+/// The replica of a node that stands still, or is gone, takes over: its locks are found there. The
+/// URL names the node and one more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_takes_over() {
+    for gone in [true, false] {
+        let (Some(mut nodes), Some(replica)) = (cluster(), lone_node()) else { return };
+        join(&nodes, &replica).await;
+        let id: String = nodes[0].query(&["CLUSTER", "MYID"]);
+        let _: () = replica.query(&["CLUSTER", "REPLICATE", &id]);
+        let hosts = [&nodes[0], &nodes[1]].map(|node| format!("127.0.0.1:{}", node.port()));
+        let client = open(&format!("redis+cluster://{}", hosts.join(","))).await.expect("opens");
+        let mut held = Vec::new();
+        for n in 0..12 {
+            let lock = Mutex::new(&client, format!("name {n}")).lease(Duration::from_secs(60));
+            held.push(lock.lock().await.expect("works"));
+        }
+        let keys = || replica.query::<usize>(&["DBSIZE"]);
+        until("the replica has what the node has", async || {
+            keys() > 0 && keys() == nodes[0].query::<usize>(&["DBSIZE"])
+        })
+        .await;
+        if gone {
+            nodes[0].kill();
+        } else {
+            nodes[0].pause();
+        }
+        for guard in held {
+            until("it is found", async || guard.extend(Duration::from_secs(60)).await.is_ok())
+                .await;
+            guard.unlock().await.expect("held through the failover");
+        }
+        if !gone {
+            nodes[0].resume();
+        }
+    }
+}
+
+/// A node that has no slots yet is not one that the cluster tells its clients of.
+#[tokio::test]
+async fn a_slot_that_moves_to_a_new_node() {
+    let (Some(nodes), Some(new)) = (cluster(), lone_node()) else { return };
+    join(&nodes, &new).await;
+    let port = nodes[0].port();
     for (scheme, key) in [("line", "holdline:{a}"), ("redisson", "a")] {
         let url = format!("redis+cluster://127.0.0.1:{port}?scheme={scheme}");
         let client = open(&url).await.expect("opens");

@@ -128,6 +128,33 @@ async fn an_observer_of_a_store_that_has_never_answered() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+/// Those that queue behind it give up with it, instead of asking five times each.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_that_queue_for_a_store_that_has_never_answered() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let client = chaos.client();
+    let tasks = (0..10).map(|_| {
+        let lock = Mutex::new(&client, "x");
+        tokio::spawn(async move { lock.lock().await })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let ended = tokio::time::timeout(Duration::from_secs(30), task).await.expect("it gives up");
+        let error = ended.expect("no panic").expect_err("the store is not there");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert_eq!(chaos.count(Op::Enter), 5);
+    // A later task asks anew.
+    chaos.heal();
+    Mutex::new(&client, "x")
+        .lock()
+        .await
+        .expect("the store is there")
+        .unlock()
+        .await
+        .expect("held");
+}
+
 /// All or none: the first may be lost before the last is had.
 #[tokio::test(flavor = "current_thread")]
 async fn several_locks_of_which_the_first_is_lost_meanwhile() {

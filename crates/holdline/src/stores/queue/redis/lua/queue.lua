@@ -106,7 +106,8 @@ end
 local function advance(asker)
   while front ~= NEVER do
     local next = from(front)
-    if not next then
+    -- A number beyond 2^53, which only a changed record has, would be found again for ever.
+    if not next or next.s + 1 == next.s then
       front = NEVER
       return
     end
