@@ -11,11 +11,18 @@ use std::time::{Duration, Instant};
 /// What an answer may take, on a machine that has other things to do as well.
 const BOUND: Duration = Duration::from_secs(2);
 
-async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let start = Instant::now();
-    let done = work.await;
-    assert!(start.elapsed() < BOUND, "{what} took {:?}", start.elapsed());
-    done
+/// Does this again if it took too long, as on a busy machine it may, but not each time.
+async fn bounded<T>(what: &str, work: impl AsyncFn() -> T) -> T {
+    let mut late = Vec::new();
+    while late.len() < 5 {
+        let start = Instant::now();
+        let done = work().await;
+        if start.elapsed() < BOUND {
+            return done;
+        }
+        late.push(start.elapsed());
+    }
+    panic!("{what} took {late:?}");
 }
 
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, Error>) {
@@ -24,9 +31,9 @@ fn unavailable<T: std::fmt::Debug>(answer: Result<T, Error>) {
 }
 
 async fn nothing_hangs(client: &Client, name: &str) {
-    unavailable(bounded("try_lock", Mutex::new(client, name).try_lock()).await);
-    unavailable(bounded("inspect", client.inspect(name)).await);
-    unavailable(bounded("list", client.list("")).await);
+    unavailable(bounded("try_lock", async || Mutex::new(client, name).try_lock().await).await);
+    unavailable(bounded("inspect", async || client.inspect(name).await).await);
+    unavailable(bounded("list", async || client.list("").await).await);
 }
 
 #[tokio::test]
@@ -38,7 +45,7 @@ async fn a_server_that_stands_still() {
         let fresh = open(&url).await.expect("opens");
         assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_some());
         server.pause();
-        unavailable(bounded("open", open(&url)).await);
+        unavailable(bounded("open", async || open(&url).await).await);
         // Another name: whether that one has been given up yet is not known here either.
         nothing_hangs(&client, "y").await;
         nothing_hangs(&fresh, "y").await;
@@ -71,12 +78,17 @@ async fn a_listener_that_never_answers() {
     let port = listener(b"");
     for scheme in ["line", "string", "redisson"] {
         let url = format!("redis://127.0.0.1:{port}?scheme={scheme}");
-        unavailable(bounded("open", open(&url)).await);
+        unavailable(bounded("open", async || open(&url).await).await);
     }
-    unavailable(bounded("open", open(&format!("redis+cluster://127.0.0.1:{port}"))).await);
-    unavailable(bounded("open", open(&format!("redis+sentinel://127.0.0.1:{port}/main"))).await);
+    unavailable(
+        bounded("open", async || open(&format!("redis+cluster://127.0.0.1:{port}")).await).await,
+    );
+    unavailable(
+        bounded("open", async || open(&format!("redis+sentinel://127.0.0.1:{port}/main")).await)
+            .await,
+    );
     #[cfg(feature = "redis-tls")]
-    unavailable(bounded("open", open(&format!("rediss://127.0.0.1:{port}"))).await);
+    unavailable(bounded("open", async || open(&format!("rediss://127.0.0.1:{port}")).await).await);
 }
 
 /// With more time than it takes: a busy machine is no reason not to find out.
@@ -131,12 +143,13 @@ async fn a_node_of_a_cluster_that_stands_still() {
         .expect("somebody has it");
     let still = &nodes[(owner + 1) % 3];
     still.pause();
-    let new = bounded("open", open(&url)).await.expect("two of three nodes are there");
+    let new =
+        bounded("open", async || open(&url).await).await.expect("two of three nodes are there");
     for client in [&old, &new] {
         let (mut served, mut failed) = (0, 0);
         for n in 0..24 {
             let lock = Mutex::new(client, format!("after {n}"));
-            match bounded("try_lock", lock.try_lock()).await {
+            match bounded("try_lock", async || lock.try_lock().await).await {
                 Ok(got) => served += usize::from(got.is_some()),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -145,7 +158,7 @@ async fn a_node_of_a_cluster_that_stands_still() {
             }
         }
         assert!(served > 0 && failed > 0, "{served} served, {failed} not");
-        assert!(bounded("inspect", client.inspect("name 0")).await.is_ok());
+        assert!(bounded("inspect", async || client.inspect("name 0").await).await.is_ok());
     }
     assert!(held.is_valid(), "renewed all the time");
     still.resume();
