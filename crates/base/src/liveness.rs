@@ -6,7 +6,7 @@ use tokio::sync::{Notify, watch};
 
 /// The latest state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum State {
     /// The servers count the session's time from this instant, or a later one.
     Alive(Time),
     Lost,
@@ -16,7 +16,7 @@ enum Life {
 /// that.
 #[derive(Debug)]
 pub struct Liveness {
-    life: watch::Sender<Life>,
+    state: watch::Sender<State>,
     /// How long the servers keep the session without a heartbeat.
     length: Duration,
     /// Notified when a heartbeat is requested before it is due.
@@ -28,7 +28,7 @@ impl Liveness {
     /// The liveness of a session that the servers keep for `length`, counted from `begun` or later.
     pub fn new(begun: Time, length: Duration) -> Self {
         Liveness {
-            life: watch::Sender::new(Life::Alive(begun)),
+            state: watch::Sender::new(State::Alive(begun)),
             length,
             wanted: Notify::new(),
             retired: watch::Sender::new(false),
@@ -37,9 +37,9 @@ impl Liveness {
 
     /// Until when the servers keep the session. `None` if it is lost.
     pub fn good_until(&self) -> Option<Time> {
-        match *self.life.borrow() {
-            Life::Alive(since) => Some(since.after(self.length)),
-            Life::Lost => None,
+        match *self.state.borrow() {
+            State::Alive(since) => Some(since.after(self.length)),
+            State::Lost => None,
         }
     }
 
@@ -50,14 +50,14 @@ impl Liveness {
     ///
     /// Dropping the future changes nothing.
     pub async fn good_for(&self, until: Time) -> bool {
-        let mut life = self.life.subscribe();
+        let mut state = self.state.subscribe();
         loop {
             match self.good_until() {
                 None => return false,
                 Some(good) if good >= until => return true,
                 Some(_) => self.wanted.notify_one(),
             }
-            if life.changed().await.is_err() {
+            if state.changed().await.is_err() {
                 return false;
             }
         }
@@ -65,8 +65,8 @@ impl Liveness {
 
     /// Records that the servers count the session's time from `at` on. A lost session stays lost.
     pub fn confirm(&self, at: Time) {
-        self.life.send_if_modified(|life| match life {
-            Life::Alive(since) if *since < at => {
+        self.state.send_if_modified(|state| match state {
+            State::Alive(since) if *since < at => {
                 *since = at;
                 true
             }
@@ -76,7 +76,7 @@ impl Liveness {
 
     /// Records that the session is lost.
     pub fn lose(&self) {
-        self.life.send_replace(Life::Lost);
+        self.state.send_replace(State::Lost);
     }
 
     /// Requests the end of the heartbeats, once the session is unused.

@@ -75,7 +75,7 @@ type ModelLine<'a> = Line<'a, MemoryPlaces<()>, fn(&holdline_kernel::Place<()>)>
 async fn agree(ctx: &Ctx, capacity: u32, weights: &[u32]) {
     let raw = Raw::new(ctx).await;
     let seed = fastrand::u64(..);
-    let mut dice = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     let mut model = Model {
         head: Head::default(),
         line_places: MemoryPlaces::default(),
@@ -84,10 +84,10 @@ async fn agree(ctx: &Ctx, capacity: u32, weights: &[u32]) {
     let mut tickets: Vec<Ticket> = Vec::new();
     for step in 0..STEPS {
         if tickets.len() < TICKETS {
-            tickets.push(ticket(ctx, *dice.choice(weights).expect("some"), capacity));
+            tickets.push(ticket(ctx, *rng.choice(weights).expect("some"), capacity));
         }
-        let which = dice.usize(..tickets.len());
-        let story = match dice.u32(..10) {
+        let which = rng.usize(..tickets.len());
+        let story = match rng.u32(..10) {
             0..=2 => leave(&raw, &mut model, tickets.remove(which)).await,
             3 => evict(&raw, &mut model, tickets.remove(which)).await,
             roll => {
@@ -99,7 +99,7 @@ async fn agree(ctx: &Ctx, capacity: u32, weights: &[u32]) {
                 };
                 let lighter = roll == 9 && matches!(how, Enter::Keep(_));
                 if lighter {
-                    tickets[which].weight = dice.u32(1..=tickets[which].weight);
+                    tickets[which].weight = rng.u32(1..=tickets[which].weight);
                 }
                 enter(&raw, &mut model, tickets[which], how).await
             }

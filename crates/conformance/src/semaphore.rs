@@ -11,7 +11,7 @@ group! { "semaphore":
     so_many_and_no_more needs Weights,
     permits_add_up needs Weights,
     never_more_than_there_are needs Weights,
-    a_crowd_holds_at_once needs Weights,
+    many_hold_at_once needs Weights,
     senseless_numbers_are_refused needs Weights,
     a_refused_number_leaves_no_trace needs Weights,
     another_number_is_refused needs Weights,
@@ -76,18 +76,18 @@ async fn never_more_than_there_are(ctx: Ctx) {
 }
 
 /// More holders on one line than a small index or page would take.
-async fn a_crowd_holds_at_once(ctx: Ctx) {
-    const CROWD: u32 = 150;
+async fn many_hold_at_once(ctx: Ctx) {
+    const MANY: u32 = 150;
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let mut guards = Vec::new();
-    for turn in 0..CROWD {
+    for turn in 0..MANY {
         let client = if turn % 2 == 0 { &one } else { &two };
-        let semaphore = Semaphore::new(client, &name, CROWD);
+        let semaphore = Semaphore::new(client, &name, MANY);
         guards.push(in_time("each", semaphore.acquire(1)).await.expect("the store is there"));
     }
-    let semaphore = Semaphore::new(&one, &name, CROWD);
+    let semaphore = Semaphore::new(&one, &name, MANY);
     assert!(semaphore.try_acquire(1).await.expect("the store is there").is_none());
-    let info = line(&one, &name, CROWD as usize, 0).await;
+    let info = line(&one, &name, MANY as usize, 0).await;
     assert!(info.holders.is_sorted_by_key(|party| party.token));
     guards.swap_remove(70).unlock().await.expect("it was held");
     let late = semaphore.try_acquire(1).await.expect("the store is there").expect("one is free");

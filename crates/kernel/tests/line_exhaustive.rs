@@ -45,8 +45,9 @@ impl Search {
     fn ops(&self, pair: &Pair) -> Vec<Op> {
         let mut ops = vec![Op::Expire];
         for id in 0..self.weights.len() {
-            let place = pair.naive.spots.iter().find(|spot| spot.id == TicketId(id as u128));
-            let right = place.map_or(Seq(1), |spot| spot.seq);
+            let place =
+                pair.naive.spots.iter().find(|model_place| model_place.id == TicketId(id as u128));
+            let right = place.map_or(Seq(1), |model_place| model_place.seq);
             let most = self.weights[id];
             let full = self.ticket(id, most, self.capacity);
             for weight in self.lighter(id) {

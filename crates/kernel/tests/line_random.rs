@@ -82,7 +82,12 @@ impl Run {
     }
 
     fn seq_of(&self, id: u128) -> Option<Seq> {
-        self.pair.naive.spots.iter().find(|spot| spot.id == TicketId(id)).map(|spot| spot.seq)
+        self.pair
+            .naive
+            .spots
+            .iter()
+            .find(|model_place| model_place.id == TicketId(id))
+            .map(|model_place| model_place.seq)
     }
 
     fn take(&mut self, step: &Step) {
@@ -105,7 +110,7 @@ impl Run {
                 // It is a new token, or that of the next place, which was counted when it was
                 // taken.
                 if let Answer::Evicted(Some(token)) = answer
-                    && self.pair.naive.spots.iter().all(|spot| spot.seq != token)
+                    && self.pair.naive.spots.iter().all(|model_place| model_place.seq != token)
                 {
                     self.reserve(token.0, 1);
                 }

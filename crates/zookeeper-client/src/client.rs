@@ -110,8 +110,8 @@ impl Client {
                     Err(why) => {
                         tracing::debug!(%host, %why, "no session with ZooKeeper");
                         failure = match (failure, why) {
-                            (known @ Error::Stranger(..), _) => known,
-                            (_, Failure::Over(stranger @ Error::Stranger(..))) => stranger,
+                            (known @ Error::UnexpectedServer(..), _) => known,
+                            (_, Failure::Over(server @ Error::UnexpectedServer(..))) => server,
                             (_, Failure::Untrusted(why)) => Error::Untrusted(why),
                             _ => Error::ConnectionLoss,
                         };

@@ -25,7 +25,7 @@ pub enum Error {
     /// The certificate of a server is not trusted, for this reason.
     Untrusted(String),
     /// Another kind of server listens at this host.
-    Stranger(Stranger, String),
+    UnexpectedServer(UnexpectedServer, String),
     /// The session has a newer connection than the one of this request.
     SessionMoved,
     /// The server knows the user, but with another password.
@@ -60,27 +60,27 @@ pub enum Error {
 
 /// A server other than the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stranger {
+pub enum UnexpectedServer {
     /// ZooKeeper without TLS, though TLS is requested.
     Plain,
     /// Another kind of server, or one that speaks TLS, which is not requested.
     Other(Found),
 }
 
-impl fmt::Display for Stranger {
+impl fmt::Display for UnexpectedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stranger::Plain => {
+            UnexpectedServer::Plain => {
                 "a ZooKeeper answers that speaks no TLS; write zookeeper://, or name its \
                  secureClientPort"
             }
-            Stranger::Other(Found::Tls) => {
+            UnexpectedServer::Other(Found::Tls) => {
                 "a server answers that speaks TLS; write zks:// for that"
             }
-            Stranger::Other(Found::Other(_) | Found::Closed) => {
+            UnexpectedServer::Other(Found::Other(_) | Found::Closed) => {
                 "something answers that is no ZooKeeper"
             }
-            Stranger::Other(found) => {
+            UnexpectedServer::Other(found) => {
                 return write!(
                     f,
                     "{found} answers; name ZooKeeper's client port, which is 2181 unless \
@@ -128,8 +128,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Error::Stranger(stranger, host) => {
-                return write!(f, "at {host} {stranger}");
+            Error::UnexpectedServer(server, host) => {
+                return write!(f, "at {host} {server}");
             }
             Error::Untrusted(why) => why,
             Error::ConnectionLoss => "the connection broke",

@@ -149,7 +149,7 @@ pub(crate) async fn introduce<T>(
     if past.reached {
         return attach(config, host, silence, new, 0).await;
     }
-    let found = |stranger| Failure::Over(Error::Stranger(stranger, host.to_owned()));
+    let found = |server| Failure::Over(Error::UnexpectedServer(server, host.to_owned()));
     let mut attempt = std::pin::pin!(attach(config, host, silence, new, 0));
     let look = async {
         clock::pause(SUSPICIOUS).await;
@@ -160,8 +160,8 @@ pub(crate) async fn introduce<T>(
             Err(failed @ (Failure::HungUp | Failure::Unusable(_))) => failed,
             done => return done,
         },
-        stranger = look => match stranger {
-            Some(stranger) => return Err(found(stranger)),
+        server = look => match server {
+            Some(server) => return Err(found(server)),
             None => return attempt.await,
         },
     };

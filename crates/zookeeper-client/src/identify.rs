@@ -4,7 +4,7 @@
 //! asked in its own protocol, on connections of their own.
 
 use crate::config::Config;
-use crate::error::Stranger;
+use crate::error::UnexpectedServer;
 use futures_util::future::Either;
 use holdline_base::clock;
 use holdline_base::probe::{self, Found};
@@ -26,7 +26,7 @@ const HELLO: &[u8] =
                        \x00\x00\x06\xc0\x2f\xc0\x30\x00\x9c\x01\x00\x00\x00";
 
 /// Reports what answers there, if it differs from the configuration.
-pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
+pub(crate) async fn identify(config: &Config, host: &str) -> Option<UnexpectedServer> {
     let (http, other) = if config.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
     let http = async { verdict(config, &says(host, http, 7).await, &[]) };
     let other = async { verdict(config, &[], &says(host, other, 64).await) };
@@ -40,17 +40,17 @@ pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
 }
 
 /// What the answers show.
-fn verdict(config: &Config, http: &[u8], other: &[u8]) -> Option<Stranger> {
+fn verdict(config: &Config, http: &[u8], other: &[u8]) -> Option<UnexpectedServer> {
     let speaks_tls = |answer| probe::recognise(answer) == Found::Tls;
     if speaks_tls(http) || speaks_tls(other) {
-        return (!config.servers.tls).then_some(Stranger::Other(Found::Tls));
+        return (!config.servers.tls).then_some(UnexpectedServer::Other(Found::Tls));
     }
     if config.servers.tls && is_zookeeper(other) {
-        return Some(Stranger::Plain);
+        return Some(UnexpectedServer::Plain);
     }
     match probe::recognise(http) {
         Found::Closed => None, // it may be one that is on its way up
-        found => Some(Stranger::Other(found)),
+        found => Some(UnexpectedServer::Other(found)),
     }
 }
 

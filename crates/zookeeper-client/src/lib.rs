@@ -40,7 +40,7 @@ mod watch_registry;
 pub use client::{Client, Mode, Past};
 pub use config::{Config, Login};
 pub use connection::{Reply, State};
-pub use error::{Error, Stranger};
+pub use error::{Error, UnexpectedServer};
 pub use jute::{Acl, Stat};
 pub use session::{Session, longest_lease};
 pub use watch_registry::{Event, Listener, TreeWatch, Watch};

@@ -67,7 +67,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
-    /// of one of them is unknown; [`Error::Stranger`] if another kind of server answers;
+    /// of one of them is unknown; [`Error::UnexpectedServer`] if another kind of server answers;
     /// [`Error::AuthFailed`] if the user or the password is wrong, or missing;
     /// [`Error::ConnectionLoss`] if no server grants a session for another reason.
     ///

@@ -17,7 +17,7 @@ const FAIR: f64 = 1.5;
 const FAIR_REDIS: f64 = 1.2;
 /// The number of tasks of each of these, and the time for which they compete: some 18 turns each.
 const TASKS: usize = 8;
-const CROWD: f64 = 14.0;
+const CONTENDED: f64 = 14.0;
 
 pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
     let columns =
@@ -34,7 +34,7 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
     let title = "8 processes x 8 tasks on one name, held for 10 ms: largest/smallest share";
     let mut table = Table::new(title, &columns);
     for target in targets.between_processes() {
-        table.row(crowd(common, target, report)?);
+        table.row(contended(common, target, report)?);
     }
     report.table(table);
     let columns = ["store", "counter", "tokens", "rounds", "wait P99", "largest/smallest share"];
@@ -70,13 +70,13 @@ fn compete(common: &Common, target: &Target, hold_ms: u64) -> Result<Vec<Cell>, 
     ])
 }
 
-fn crowd(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
+fn contended(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
     let more = [
-        ("--seconds", common.seconds(CROWD).max(CROWD / 2.0).to_string()),
+        ("--seconds", common.seconds(CONTENDED).max(CONTENDED / 2.0).to_string()),
         ("--hold-us", "10000".to_owned()),
         ("--tasks", TASKS.to_string()),
     ];
-    let workers = workers(PROCESSES, &args("compete", &target.url, &fresh("crowd"), &more))?;
+    let workers = workers(PROCESSES, &args("compete", &target.url, &fresh("contended"), &more))?;
     let of_task = |task| {
         move |of: &Vec<Grant>| -> Vec<Grant> {
             of.iter().filter(|grant| grant.task == task).copied().collect()

@@ -126,7 +126,7 @@ async fn spoil(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, sta
 
 /// The faults of one connection.
 struct Faults {
-    dice: u64,
+    rng: u64,
     /// The bytes until the next fault, for this mean distance.
     left: u64,
     every: u64,
@@ -137,14 +137,14 @@ struct Faults {
 
 impl Faults {
     fn new(seed: u64, number: u64) -> Self {
-        let dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD6E8_FEB8_6659);
-        Faults { dice, left: 0, every: 0, skip: 0, count: 0 }
+        let rng = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD6E8_FEB8_6659);
+        Faults { rng, left: 0, every: 0, skip: 0, count: 0 }
     }
 
     /// The next random number (`SplitMix64`), below a limit.
     fn below(&mut self, limit: u64) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.dice;
+        self.rng = self.rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.rng;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) % limit

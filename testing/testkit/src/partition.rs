@@ -41,12 +41,12 @@ struct Trial {
 
 /// Disconnects a holder at any moment of its lock's life, with a waiter behind it.
 async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
-    let mut dice = Rng::with_seed(number as u64);
+    let mut rng = Rng::with_seed(number as u64);
     let cut = Cut::ALL[number % Cut::ALL.len()];
     let flaky = FlakyLinks::to(plan.scheme, &plan.hosts, plan.options);
     let name = format!("trial {number}");
     let lock = Mutex::new(&flaky.client().await, &name).lease(plan.lease);
-    let time = plan.lease.mul_f64(0.6 * dice.f64());
+    let time = plan.lease.mul_f64(0.6 * rng.f64());
     let (guard, next) = contested(&lock, &Mutex::new(rival, &name), rival, time).await;
     let held = Arc::clone(&guard);
     let losing = tokio::spawn(async move {

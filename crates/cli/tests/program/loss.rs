@@ -24,14 +24,14 @@ fn break_it(place: &Place) -> u64 {
 }
 
 /// Keeps the store from answering until it is dropped.
-struct Jam(#[allow(dead_code, reason = "held for its drop")] rusqlite::Connection);
+struct BlockedStore(#[allow(dead_code, reason = "held for its drop")] rusqlite::Connection);
 
-impl Jam {
+impl BlockedStore {
     fn new(place: &Place) -> Self {
         let connection = rusqlite::Connection::open(place.path("locks.db")).unwrap();
         connection.busy_timeout(Duration::from_secs(10)).unwrap();
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        Jam(connection)
+        BlockedStore(connection)
     }
 }
 
@@ -135,7 +135,7 @@ fn jammed(place: &Place, flags: &[&str], script: &str) -> (super::common::Run, D
     let command = ["--", "sh", "-c", script];
     let mut running = place.start([&["run", "--lease", "8s", "x"], flags, &command].concat());
     assert_eq!(running.line(), "in");
-    let jam = Jam::new(place);
+    let jam = BlockedStore::new(place);
     let began = Instant::now();
     let run = running.end();
     let took = began.elapsed();

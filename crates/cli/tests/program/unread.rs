@@ -22,30 +22,30 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// The ways of not being heard.
+/// The ways of not being read.
 #[derive(Clone, Copy, Debug)]
-enum Deaf {
+enum Unread {
     FullPipe,
     BrokenPipe,
     FullDevice,
 }
 
 /// Sets stderr, and returns what must live as long as the command.
-fn deafen(command: &mut Command, way: Deaf) -> Option<PipeReader> {
+fn deafen(command: &mut Command, way: Unread) -> Option<PipeReader> {
     let (reader, writer) = match way {
-        Deaf::FullPipe => full_pipe(),
-        Deaf::BrokenPipe => std::io::pipe().unwrap(),
-        Deaf::FullDevice => {
+        Unread::FullPipe => full_pipe(),
+        Unread::BrokenPipe => std::io::pipe().unwrap(),
+        Unread::FullDevice => {
             let device = std::fs::File::options().write(true).open("/dev/full").unwrap();
             command.stderr(Stdio::from(device));
             return None;
         }
     };
     command.stderr(Stdio::from(writer));
-    matches!(way, Deaf::FullPipe).then_some(reader)
+    matches!(way, Unread::FullPipe).then_some(reader)
 }
 
-const WAYS: [Deaf; 3] = [Deaf::FullPipe, Deaf::BrokenPipe, Deaf::FullDevice];
+const WAYS: [Unread; 3] = [Unread::FullPipe, Unread::BrokenPipe, Unread::FullDevice];
 
 #[test]
 fn every_verb_ends_although_its_words_are_not_read() {
@@ -104,7 +104,7 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
     let linked = format!("redis://{}", link.address());
     let mut victims = Vec::new();
     for trial in 0..TRIALS {
-        // Deaf to TERM, so that only KILL ends it.
+        // Unread to TERM, so that only KILL ends it.
         let script = "trap '' TERM; echo $$; exec sleep 600";
         let name = format!("x{trial}");
         let flags = FLAGS[trial % FLAGS.len()];

@@ -11,7 +11,7 @@ mod stores;
 
 use holdline_conformance::{self as conformance, Case, Load, Outcome, Subject, Verdict};
 use holdline_testkit::Choice;
-use pace::{Pace, Unhurried};
+use pace::{LongerLeases, Pace};
 use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
@@ -176,7 +176,7 @@ impl Trial {
             let began = Instant::now();
             let mut subject = Arc::clone(&self.subject);
             if tries >= UNCHANGED {
-                subject = Arc::new(Unhurried(subject));
+                subject = Arc::new(LongerLeases(subject));
             }
             outcome = self.case.run(subject).await;
             tries += 1;

@@ -169,9 +169,9 @@ fn explains(lease: Duration) -> Duration {
 }
 
 /// The same subject, with longer leases.
-pub(crate) struct Unhurried(pub(crate) Arc<dyn Subject>);
+pub(crate) struct LongerLeases(pub(crate) Arc<dyn Subject>);
 
-impl Subject for Unhurried {
+impl Subject for LongerLeases {
     fn name(&self) -> String {
         self.0.name()
     }

@@ -15,7 +15,7 @@ const STANDBYS: usize = 4;
 
 /// What all of them share.
 #[derive(Default)]
-struct Scene {
+struct Setup {
     over: AtomicBool,
     /// The last who was let in, and how often anybody was.
     last: Cell<Option<Arc<Guard>>>,
@@ -24,7 +24,7 @@ struct Scene {
     seen: AtomicU64,
 }
 
-impl Scene {
+impl Setup {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -44,51 +44,51 @@ impl Scene {
 }
 
 /// Wants the lock again and again. A task that ends before it is over has failed.
-async fn wait_again(client: Client, scene: Arc<Scene>) {
+async fn wait_again(client: Client, setup: Arc<Setup>) {
     let lock = Mutex::new(&client, "x");
-    while !scene.is_over() {
+    while !setup.is_over() {
         let guard = lock.lock().await.expect("it rides the outage out");
-        let guard = scene.admit(guard);
+        let guard = setup.admit(guard);
         tokio::time::sleep(Duration::from_millis(30)).await;
-        scene.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        setup.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(guard) = Arc::into_inner(guard) {
             let _ = guard.unlock().await; // lost, perhaps
         }
     }
 }
 
-async fn stand_by(client: Client, scene: Arc<Scene>, number: usize) {
+async fn stand_by(client: Client, setup: Arc<Setup>, number: usize) {
     let election = Election::new(&client, "boss");
-    while !scene.is_over() {
+    while !setup.is_over() {
         let leader = election.campaign(format!("{number}")).await.expect("it goes on");
         tokio::time::sleep(Duration::from_millis(700)).await;
         let _ = leader.resign().await; // lost, perhaps
     }
 }
 
-async fn observe(client: Client, scene: Arc<Scene>) {
+async fn observe(client: Client, setup: Arc<Setup>) {
     let mut observer = Election::new(&client, "boss").observe().every(Duration::from_millis(50));
-    while !scene.is_over() {
+    while !setup.is_over() {
         let leader = observer.next().await.expect("it goes on");
-        scene.seen.fetch_add(u64::from(leader.is_some()), Ordering::SeqCst);
+        setup.seen.fetch_add(u64::from(leader.is_some()), Ordering::SeqCst);
     }
 }
 
 /// The faults, one after the other, while all of them wait. After each of them everything goes on.
 async fn through(mut servers: Servers, faults: &[Fault]) {
-    let scene = Arc::new(Scene::default());
+    let setup = Arc::new(Setup::default());
     let mut tasks = Vec::new();
     for number in 0..WAITERS {
-        tasks.push(tokio::spawn(wait_again(servers.client().await, Arc::clone(&scene))));
+        tasks.push(tokio::spawn(wait_again(servers.client().await, Arc::clone(&setup))));
         if number < STANDBYS {
             let client = servers.client().await;
-            tasks.push(tokio::spawn(stand_by(client, Arc::clone(&scene), number)));
-            tasks.push(tokio::spawn(observe(servers.client().await, Arc::clone(&scene))));
+            tasks.push(tokio::spawn(stand_by(client, Arc::clone(&setup), number)));
+            tasks.push(tokio::spawn(observe(servers.client().await, Arc::clone(&setup))));
         }
     }
     let count = servers.hosts().len();
     for fault in faults {
-        goes_on(&scene, &tasks).await;
+        goes_on(&setup, &tasks).await;
         match fault {
             Fault::Frozen(time) => {
                 (0..count).for_each(|at| servers.signal(at, Signal::STOP));
@@ -102,8 +102,8 @@ async fn through(mut servers: Servers, faults: &[Fault]) {
             }
         }
     }
-    goes_on(&scene, &tasks).await;
-    scene.over.store(true, Ordering::SeqCst);
+    goes_on(&setup, &tasks).await;
+    setup.over.store(true, Ordering::SeqCst);
     // An observer who sees no change goes on until it is dropped.
     for task in tasks {
         task.abort();
@@ -118,8 +118,8 @@ enum Fault {
 }
 
 /// Waits until all have gone on: waiters several times each, and leaders that are seen.
-async fn goes_on(scene: &Scene, tasks: &[tokio::task::JoinHandle<()>]) {
-    let count = || (scene.grants.load(Ordering::SeqCst), scene.seen.load(Ordering::SeqCst));
+async fn goes_on(setup: &Setup, tasks: &[tokio::task::JoinHandle<()>]) {
+    let count = || (setup.grants.load(Ordering::SeqCst), setup.seen.load(Ordering::SeqCst));
     let (grants, seen) = count();
     until("all go on", async || {
         assert!(tasks.iter().all(|task| !task.is_finished()), "somebody gave up");

@@ -110,14 +110,14 @@ async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> Fair<T> {
     if took < BOUND { Ok(done) } else { Err(Late(format!("{what} took {took:?}"))) }
 }
 
-/// A scene for each way to be away, on servers of its own; and again on others if an answer was
+/// A setup for each way to be away, on servers of its own; and again on others if an answer was
 /// late, as a busy machine's may be, but not each time.
-async fn in_each_way(scene: impl AsyncFn(Five, Absence) -> Fair<()>) {
+async fn in_each_way(setup: impl AsyncFn(Five, Absence) -> Fair<()>) {
     for how in ABSENCES {
         let mut late = Vec::new();
         loop {
             let Some(five) = Five::start("quorum_away") else { return };
-            let Err(Late(what)) = scene(five, how).await else { break };
+            let Err(Late(what)) = setup(five, how).await else { break };
             late.push(what);
             assert!(late.len() < 3, "{how:?}: {late:#?}");
         }

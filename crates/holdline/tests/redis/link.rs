@@ -55,8 +55,8 @@ async fn a_link_that_is_cut() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_deaf() {
-    the_holder_knows_first("deaf", |link| link.stall(Way::Replies)).await;
+async fn a_link_without_replies() {
+    the_holder_knows_first("no_replies", |link| link.stall(Way::Replies)).await;
 }
 
 #[tokio::test]

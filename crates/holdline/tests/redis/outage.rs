@@ -50,14 +50,14 @@ fn lock(client: &Client, lease: Duration) -> Mutex {
 }
 
 /// A holder, and waiters in their order, each with a client of its own.
-struct Scene {
+struct Setup {
     holder: Guard,
     record: Arc<Record>,
     waiters: Vec<JoinHandle<()>>,
     beside: Client,
 }
 
-async fn scene(url: &str, lease: Duration) -> Scene {
+async fn setup(url: &str, lease: Duration) -> Setup {
     let holder = lock(&open(url).await.expect("opens"), lease).lock().await.expect("works");
     let beside = open(url).await.expect("opens");
     let record = Arc::new(Record::default());
@@ -74,7 +74,7 @@ async fn scene(url: &str, lease: Duration) -> Scene {
             until("it waits", async || places(&beside).await.len() == number + 1).await;
         }
     }
-    Scene { holder, record, waiters, beside }
+    Setup { holder, record, waiters, beside }
 }
 
 /// Those who wait, in their order.
@@ -83,7 +83,7 @@ async fn places(client: &Client) -> Vec<u128> {
     info.map_or_else(|_| Vec::new(), |info| info.waiters.iter().map(|one| one.id.0).collect())
 }
 
-impl Scene {
+impl Setup {
     /// All are admitted, one after the other, with rising tokens if there are any.
     async fn all_get_it(self) -> Vec<usize> {
         for waiter in self.waiters {
@@ -109,8 +109,8 @@ async fn a_restart_within_a_few_seconds() {
     for scheme in ["line", "string", "redisson"] {
         let Some(mut server) = private("outage_restart", &SAFE) else { return };
         let url = format!("{}?scheme={scheme}", server.url());
-        let scene = scene(&url, Duration::from_secs(20)).await;
-        let before = places(&scene.beside).await;
+        let setup = setup(&url, Duration::from_secs(20)).await;
+        let before = places(&setup.beside).await;
         let away = Duration::from_secs(1);
         server = tokio::task::spawn_blocking(move || {
             kill(&mut server, away);
@@ -119,14 +119,14 @@ async fn a_restart_within_a_few_seconds() {
         .await
         .expect("no panic");
         // Long enough for all to ask again.
-        until("the server is back", async || scene.beside.inspect("x").await.is_ok()).await;
+        until("the server is back", async || setup.beside.inspect("x").await.is_ok()).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(scene.holder.is_valid(), "{scheme}: renewed after the restart");
-        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()), "{scheme}");
-        let after = places(&scene.beside).await;
-        scene.holder.unlock().await.expect("held through the restart");
-        let scene = Scene { holder: fresh(&url).await, ..scene };
-        let order = scene.all_get_it().await;
+        assert!(setup.holder.is_valid(), "{scheme}: renewed after the restart");
+        assert!(setup.waiters.iter().all(|waiter| !waiter.is_finished()), "{scheme}");
+        let after = places(&setup.beside).await;
+        setup.holder.unlock().await.expect("held through the restart");
+        let setup = Setup { holder: fresh(&url).await, ..setup };
+        let order = setup.all_get_it().await;
         // Under load a place may have lapsed before its owner came back; then it has another.
         if scheme == "line" && before == after {
             assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
@@ -145,17 +145,17 @@ async fn fresh(url: &str) -> Guard {
 async fn stands_still(scheme: &str, time: Duration) {
     let Some(server) = private("outage_freeze", &[]) else { return };
     let url = format!("{}?scheme={scheme}", server.url());
-    let scene = scene(&url, Duration::from_secs(3)).await;
+    let setup = setup(&url, Duration::from_secs(3)).await;
     server.pause();
     let frozen = Instant::now();
-    tokio::time::timeout(LIMIT, scene.holder.lost()).await.expect("it is told by its deadline");
-    assert!(!scene.holder.is_valid());
+    tokio::time::timeout(LIMIT, setup.holder.lost()).await.expect("it is told by its deadline");
+    assert!(!setup.holder.is_valid());
     assert!(frozen.elapsed() < time, "told while the server stands still");
     tokio::time::sleep(time.saturating_sub(frozen.elapsed())).await;
-    assert!(scene.record.admitted().is_empty(), "nobody else was let in meanwhile");
-    assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
+    assert!(setup.record.admitted().is_empty(), "nobody else was let in meanwhile");
+    assert!(setup.waiters.iter().all(|waiter| !waiter.is_finished()));
     server.resume();
-    scene.all_get_it().await;
+    setup.all_get_it().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +240,7 @@ async fn standbys_and_observers() {
 async fn a_fail_over() {
     for scheme in ["line", "string", "redisson"] {
         let Some((primary, replica, watchers, url)) = behind_sentinels() else { return };
-        let scene = scene(&format!("{url}?scheme={scheme}"), Duration::from_secs(30)).await;
+        let setup = setup(&format!("{url}?scheme={scheme}"), Duration::from_secs(30)).await;
         let key = if scheme == "line" { "holdline:{x}" } else { "x" };
         until("the replica has it", async || replica.query::<i64>(&["EXISTS", key]) == 1).await;
         primary.pause();
@@ -248,17 +248,17 @@ async fn a_fail_over() {
             replica.query::<String>(&["INFO", "replication"]).contains("role:master")
         })
         .await;
-        until("it serves", async || scene.beside.inspect("x").await.is_ok()).await;
+        until("it serves", async || setup.beside.inspect("x").await.is_ok()).await;
         primary.resume();
         until("the other follows", async || {
             primary.query::<String>(&["INFO", "replication"]).contains("role:slave")
         })
         .await;
-        assert!(scene.holder.is_valid(), "{scheme}: renewed after the fail-over");
-        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
-        scene.holder.unlock().await.expect("held through the fail-over");
-        let scene = Scene { holder: fresh(&url).await, ..scene };
-        scene.all_get_it().await;
+        assert!(setup.holder.is_valid(), "{scheme}: renewed after the fail-over");
+        assert!(setup.waiters.iter().all(|waiter| !waiter.is_finished()));
+        setup.holder.unlock().await.expect("held through the fail-over");
+        let setup = Setup { holder: fresh(&url).await, ..setup };
+        setup.all_get_it().await;
         drop(watchers);
     }
 }
@@ -270,7 +270,7 @@ async fn a_node_of_a_cluster() {
         let Some(mut nodes) = cluster_with(&SAFE) else { return };
         let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         let url = format!("redis+cluster://{}?scheme={scheme}", hosts.join(","));
-        let scene = scene(&url, Duration::from_secs(20)).await;
+        let setup = setup(&url, Duration::from_secs(20)).await;
         let key = if scheme == "line" { "holdline:{x}" } else { "x" };
         let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", key]);
         let slot = slot.to_string();
@@ -284,18 +284,18 @@ async fn a_node_of_a_cluster() {
         })
         .await
         .expect("no panic");
-        until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
-        assert!(scene.holder.is_valid());
+        until("the node is back", async || setup.beside.inspect("x").await.is_ok()).await;
+        assert!(setup.holder.is_valid());
         nodes[owner].pause();
         tokio::time::sleep(Duration::from_secs(5)).await;
         nodes[owner].resume();
-        until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
+        until("the node is back", async || setup.beside.inspect("x").await.is_ok()).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(scene.holder.is_valid(), "{scheme}: renewed between the outages");
-        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
-        scene.holder.unlock().await.expect("held through both");
-        let scene = Scene { holder: fresh(&url).await, ..scene };
-        scene.all_get_it().await;
+        assert!(setup.holder.is_valid(), "{scheme}: renewed between the outages");
+        assert!(setup.waiters.iter().all(|waiter| !waiter.is_finished()));
+        setup.holder.unlock().await.expect("held through both");
+        let setup = Setup { holder: fresh(&url).await, ..setup };
+        setup.all_get_it().await;
         nodes.clear();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Gives up as many acquisitions as a client may leave behind.
-async fn crowd(client: &Client) {
+async fn many_tasks(client: &Client) {
     for number in 0..MOST_UNDONE {
         let lock = Mutex::new(client, number.to_string()).lease(Duration::from_secs(3600));
         assert!(lock.lock().now_or_never().is_none(), "it is not answered");
@@ -27,7 +27,7 @@ async fn a_store_that_has_answered_is_waited_for() {
     client.inspect("x").await.expect("memory works");
     chaos.always(Op::Enter, Fault::HangBefore);
     chaos.always(Op::Leave, Fault::FailBefore);
-    crowd(&client).await;
+    many_tasks(&client).await;
     until("the outage is known", async || client.unavailable_for().is_some()).await;
     let lock = Mutex::new(&client, "x");
     let mut waits = Box::pin(lock.lock());
@@ -47,7 +47,7 @@ async fn a_store_that_has_never_answered_is_not_waited_for() {
     let chaos = Chaos::new(Arc::new(Scripted::new(|_, _| Answer::Never)));
     chaos.always(Op::Leave, Fault::FailBefore);
     let client = chaos.client();
-    crowd(&client).await;
+    many_tasks(&client).await;
     let lock = Mutex::new(&client, "x");
     let error = tokio::time::timeout(Duration::from_secs(30), lock.lock()).await;
     let error = error.expect("it waits for a store that may not exist").expect_err("no room");

@@ -1,4 +1,4 @@
-//! Other processes: puppets, which do to a store what they read, and report in lines.
+//! Other processes: child_processes, which do to a store what they read, and report in lines.
 
 use crate::storm;
 use holdline::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
@@ -102,37 +102,43 @@ pub(crate) async fn await_lock(store: &File, line: &Name, ticket: &Ticket) -> (S
 }
 
 /// Another process, killed when it is dropped.
-pub(crate) struct Puppet {
+pub(crate) struct ChildProcess {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
-impl Puppet {
+impl ChildProcess {
     /// Starts one that has the store open.
     pub(crate) fn new(url: impl AsRef<Path>) -> Self {
-        let mut puppet = Puppet::start(url, |_| {});
-        puppet.expect("open");
-        puppet
+        let mut child_process = ChildProcess::start(url, |_| {});
+        child_process.expect("open");
+        child_process
     }
 
     /// Starts one, which will report `open` or `error`.
     pub(crate) fn start(url: impl AsRef<Path>, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         prepare(&mut command);
-        Puppet::spawn(url, command)
+        ChildProcess::spawn(url, command)
     }
 
     /// Starts one by a program that runs the command that follows its own arguments.
     pub(crate) fn inside(wrapper: &[String], url: impl AsRef<Path>) -> Self {
         let mut command = Command::new(&wrapper[0]);
         command.args(&wrapper[1..]).arg(std::env::current_exe().unwrap());
-        Puppet::spawn(url, command)
+        ChildProcess::spawn(url, command)
     }
 
     fn spawn(url: impl AsRef<Path>, mut command: Command) -> Self {
         command
-            .args(["--exact", "children::puppet", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "children::child_process",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(FILE, url.as_ref())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -151,7 +157,7 @@ impl Puppet {
             }
         });
         let input = child.stdin.take();
-        Puppet { child, input, lines }
+        ChildProcess { child, input, lines }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -201,7 +207,7 @@ impl Puppet {
     }
 }
 
-impl Drop for Puppet {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -221,7 +227,7 @@ fn say(report: &str) {
 
 #[test]
 #[ignore = "not a test: the role of another process"]
-fn puppet() {
+fn child_process() {
     let Ok(file) = std::env::var(FILE) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = match File::open_url(&file) {
@@ -291,7 +297,7 @@ async fn obey(store: &File, words: &[&str]) {
                 leave(store, &line, ticket.id).await;
             }
         },
-        other => panic!("a puppet cannot {other}"),
+        other => panic!("a child_process cannot {other}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Processes that share the file and the kernel, and not the clock, the boot id or the mounts.
 
-use crate::children::{Puppet, name, numbers, together};
+use crate::children::{ChildProcess, name, numbers, together};
 use holdline::store::Store;
 use holdline::stores::sqlite::File;
 use std::path::Path;
@@ -50,7 +50,11 @@ fn another_boot(folder: &Path) -> Option<Vec<String>> {
 
 /// A lock is one lock for both, whichever of them comes first; its lease ends by one clock, and
 /// notices pass.
-fn share(file: &Path, mut one: impl FnMut() -> Puppet, mut two: impl FnMut() -> Puppet) {
+fn share(
+    file: &Path,
+    mut one: impl FnMut() -> ChildProcess,
+    mut two: impl FnMut() -> ChildProcess,
+) {
     let mut holder = one();
     holder.expect("open");
     let seq = holder.ask("enter job 1 60000 queue", "admitted");
@@ -80,8 +84,8 @@ fn share(file: &Path, mut one: impl FnMut() -> Puppet, mut two: impl FnMut() -> 
 fn share_both_ways(folder: &Path, wrapper: &[String]) {
     for swapped in [false, true] {
         let file = folder.join(format!("{swapped}.db"));
-        let host = || Puppet::start(&file, |_| {});
-        let guest = || Puppet::inside(wrapper, &file);
+        let host = || ChildProcess::start(&file, |_| {});
+        let guest = || ChildProcess::inside(wrapper, &file);
         if swapped { share(&file, guest, host) } else { share(&file, host, guest) }
     }
 }
@@ -100,10 +104,10 @@ fn another_boot_id_ends_the_places_of_the_dead() {
     let folder = tempfile::tempdir().unwrap();
     let Some(wrapper) = another_boot(folder.path()) else { return };
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     holder.ask("enter job 1 60000 queue", "admitted");
     holder.kill();
-    let mut next = Puppet::inside(&wrapper, &file);
+    let mut next = ChildProcess::inside(&wrapper, &file);
     next.expect("open");
     let conn = rusqlite::Connection::open(&file).unwrap();
     let places: u32 = conn.query_row("SELECT count(*) FROM place", [], |row| row.get(0)).unwrap();
@@ -130,9 +134,9 @@ fn a_file_that_is_mounted_alone_is_refused() {
     let (real, seen) = (host.join("locks.db"), guest.join("locks.db"));
     let mount = format!("mount --bind '{}' '{}'", real.display(), seen.display());
     let Some(wrapper) = mounted(&mount) else { return };
-    let mut holder = Puppet::new(&real);
+    let mut holder = ChildProcess::new(&real);
     holder.ask("enter job 1 60000 queue", "admitted");
-    let error = Puppet::inside(&wrapper, &seen).expect("error");
+    let error = ChildProcess::inside(&wrapper, &seen).expect("error");
     assert!(error.starts_with("Unsupported "), "{error}");
     assert!(error.contains("is mounted by itself"), "{error}");
     assert!(error.contains(&*seen.to_string_lossy()), "{error}");

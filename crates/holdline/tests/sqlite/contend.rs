@@ -1,6 +1,6 @@
 //! Processes that want the same lock all the time.
 
-use crate::children::{Puppet, alone, numbers};
+use crate::children::{ChildProcess, alone, numbers};
 
 /// One time of holding, on the clock that all processes share.
 struct Span {
@@ -16,15 +16,16 @@ struct Span {
 fn spans(processes: usize, millis: u64) -> Vec<Span> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut puppets: Vec<Puppet> = (0..processes).map(|_| Puppet::new(&file)).collect();
-    for puppet in &mut puppets {
-        puppet.tell(&format!("contend job {millis}"));
+    let mut child_processes: Vec<ChildProcess> =
+        (0..processes).map(|_| ChildProcess::new(&file)).collect();
+    for child_process in &mut child_processes {
+        child_process.tell(&format!("contend job {millis}"));
     }
     let mut spans = Vec::new();
-    for (process, puppet) in puppets.iter_mut().enumerate() {
+    for (process, child_process) in child_processes.iter_mut().enumerate() {
         let first = spans.len();
         loop {
-            let report = puppet.report();
+            let report = child_process.report();
             let Some(span) = report.strip_prefix("span ") else { break };
             let [token, asked, placed, from, until] = numbers(span)[..] else { panic!("{span}") };
             spans.push(Span { process, token, placed, asked, from, until });

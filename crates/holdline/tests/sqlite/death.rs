@@ -1,6 +1,6 @@
 //! Processes that die, or stop.
 
-use crate::children::{Puppet, alone, enter, fresh, lock, name, numbers, ticket, together};
+use crate::children::{ChildProcess, alone, enter, fresh, lock, name, numbers, ticket, together};
 use holdline::clock;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
@@ -15,9 +15,9 @@ fn a_killed_holder_is_followed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let mut times = Vec::new();
-    let mut waiter = Puppet::new(&file);
+    let mut waiter = ChildProcess::new(&file);
     for id in 1..=10 {
-        let mut holder = Puppet::new(&file);
+        let mut holder = ChildProcess::new(&file);
         holder.ask("lock job 999", "held");
         waiter.tell(&format!("await job {id} 1"));
         wait_for(&file, 2);
@@ -56,17 +56,17 @@ fn a_killed_waiter_is_stepped_over() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut puppets: Vec<Puppet> = (0..4).map(|_| Puppet::new(&file)).collect();
-    puppets[0].ask("lock job 10", "held");
-    for (at, puppet) in puppets.iter_mut().enumerate().skip(1) {
-        puppet.tell(&format!("await job 1{at} 1"));
+    let mut child_processes: Vec<ChildProcess> = (0..4).map(|_| ChildProcess::new(&file)).collect();
+    child_processes[0].ask("lock job 10", "held");
+    for (at, child_process) in child_processes.iter_mut().enumerate().skip(1) {
+        child_process.tell(&format!("await job 1{at} 1"));
         wait_for(&file, at + 1);
     }
     // The second and the holder die; the third, who watched the second, must get in.
-    let mut rest = puppets.split_off(2);
+    let mut rest = child_processes.split_off(2);
     let killed = clock::now();
-    for puppet in puppets {
-        puppet.kill();
+    for child_process in child_processes {
+        child_process.kill();
     }
     let at = Time(numbers(&rest[0].expect("held"))[1]);
     println!("holder and first waiter killed: the next held after {:?}", killed.until(at));
@@ -79,7 +79,7 @@ fn the_first_waiter_watches_all_holders() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let [mut one, mut two, mut three, mut four] = [(); 4].map(|()| Puppet::new(&file));
+    let [mut one, mut two, mut three, mut four] = [(); 4].map(|()| ChildProcess::new(&file));
     one.ask("await job 1 2", "held");
     two.ask("await job 2 2", "held");
     three.tell("await job 3 2");
@@ -101,9 +101,9 @@ fn a_try_does_not_stop_at_the_dead() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     holder.ask("lock job 1", "held");
-    let mut other = Puppet::new(&file);
+    let mut other = ChildProcess::new(&file);
     other.ask("enter job 2 60000 try", "waiting");
     holder.kill();
     other.ask("enter job 3 60000 try", "admitted");
@@ -115,8 +115,8 @@ fn the_dead_are_not_shown() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let store = File::open(&file).unwrap();
-    let mut holder = Puppet::new(&file);
-    let mut dead = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
+    let mut dead = ChildProcess::new(&file);
     holder.ask("enter led 1 60000 queue", "admitted");
     dead.ask("enter job 2 60000 queue", "admitted");
     dead.ask("enter led 3 60000 queue", "waiting");
@@ -144,11 +144,11 @@ fn a_stopped_holder_loses_its_lock() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     let start = clock::now();
     let seq = holder.ask("enter job 1 400 queue", "admitted");
     holder.signal(Signal::STOP);
-    let mut next = Puppet::new(&file);
+    let mut next = ChildProcess::new(&file);
     let report = next.ask("lock job 2", "held");
     let at = Time(numbers(&report)[1]);
     println!("stopped holder followed after {:?}", start.until(at));
@@ -167,7 +167,7 @@ fn kills_at_any_instant_leave_the_database_whole() {
     let (mut kills, mut writers) = (0, Vec::new());
     while kills < 100 {
         while writers.len() < 4 {
-            let mut writer = Puppet::new(&file);
+            let mut writer = ChildProcess::new(&file);
             writer.tell("write 20");
             writers.push(writer);
         }
@@ -208,12 +208,13 @@ fn many_created_and_killed_at_once() {
     for _ in 0..10 {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("locks.db");
-        let makers: Vec<Puppet> = (0..4).map(|_| Puppet::start(&file, |_| {})).collect();
+        let makers: Vec<ChildProcess> =
+            (0..4).map(|_| ChildProcess::start(&file, |_| {})).collect();
         std::thread::sleep(Duration::from_micros(fastrand::u64(..20_000)));
         for maker in makers {
             maker.kill();
         }
-        let mut users: Vec<Puppet> = (0..2).map(|_| Puppet::new(&file)).collect();
+        let mut users: Vec<ChildProcess> = (0..2).map(|_| ChildProcess::new(&file)).collect();
         users[0].ask("lock job 1", "held");
         users[0].ask("leave job 1", "left");
         users[1].ask("lock job 2", "held");
@@ -227,7 +228,7 @@ fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let store = File::open_url(&format!("sqlite:{}?busy_timeout=300ms", file.display())).unwrap();
-    let mut stuck = Puppet::new(&file);
+    let mut stuck = ChildProcess::new(&file);
     stuck.ask("stick", "stuck");
     stuck.signal(Signal::STOP);
     runtime().block_on(async {

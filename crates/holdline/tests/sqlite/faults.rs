@@ -1,6 +1,6 @@
 //! Files that are not what they should be: each gives one clear error, and is left as it was.
 
-use crate::children::{Puppet, enter, fresh, name, together};
+use crate::children::{ChildProcess, enter, fresh, name, together};
 use holdline::ErrorKind;
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
@@ -99,8 +99,8 @@ fn what_is_empty_or_half_made_is_made_whole() {
 }
 
 /// Starts a process that may not write there although this one may.
-fn as_nobody(file: &Path) -> Puppet {
-    Puppet::start(file, |command| {
+fn as_nobody(file: &Path) -> ChildProcess {
+    ChildProcess::start(file, |command| {
         if rustix::process::geteuid().is_root() {
             command.uid(65534).gid(65534);
         }
@@ -178,7 +178,7 @@ fn a_lack_of_descriptors_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     made(&file);
-    let mut starved = Puppet::new(folder.path().join("other.db"));
+    let mut starved = ChildProcess::new(folder.path().join("other.db"));
     let (mut refusals, mut successes) = (0, 0);
     for spare in 0..16 {
         starved.tell(&format!("starve {spare} {}", file.display()));

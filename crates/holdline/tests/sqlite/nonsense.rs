@@ -67,7 +67,7 @@ fn dump(file: &Path) -> String {
 }
 
 /// Does everything that a store does, and hands each failure to `failed`.
-fn exercise(file: &Path, dice: &mut Rng, mut failed: impl FnMut(&holdline::Error)) {
+fn exercise(file: &Path, rng: &mut Rng, mut failed: impl FnMut(&holdline::Error)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = match File::open(file) {
         Ok(store) => store,
@@ -77,17 +77,17 @@ fn exercise(file: &Path, dice: &mut Rng, mut failed: impl FnMut(&holdline::Error
         failed(&error);
     }
     for _ in 0..40 {
-        let (line, capacity, places) = LINES[dice.usize(..LINES.len())];
-        let (line, ticket) = (name(line), ticket(dice.u128(1..=places + 2), capacity));
+        let (line, capacity, places) = LINES[rng.usize(..LINES.len())];
+        let (line, ticket) = (name(line), ticket(rng.u128(1..=places + 2), capacity));
         let seq = store.snapshot(&line).await_in(&runtime).ok().and_then(|view| {
             view.places.iter().find(|place| place.id == ticket.id).map(|place| place.seq)
         });
-        let how = match dice.u8(..3) {
+        let how = match rng.u8(..3) {
             0 => Enter::Try,
             1 => Enter::Queue,
-            _ => Enter::Keep(seq.unwrap_or(Seq(dice.u64(..)))),
+            _ => Enter::Keep(seq.unwrap_or(Seq(rng.u64(..)))),
         };
-        let outcome = match dice.u8(..7) {
+        let outcome = match rng.u8(..7) {
             0 => store.leave(&line, ticket.id).await_in(&runtime).map(|_| ()),
             1 => store.evict(&line, ticket.id, "{}").await_in(&runtime).map(|_| ()),
             2 => store.snapshot(&line).await_in(&runtime).map(|_| ()),
@@ -108,7 +108,7 @@ fn exercise(file: &Path, dice: &mut Rng, mut failed: impl FnMut(&holdline::Error
 }
 
 /// Puts a value that makes no sense, or might, into some field.
-fn edit(file: &Path, dice: &mut Rng) -> Option<String> {
+fn edit(file: &Path, rng: &mut Rng) -> Option<String> {
     const FIELDS: [(&str, &[&str]); 3] = [
         ("meta", &["last", "cursor"]),
         ("line", &["name", "capacity", "last", "count", "held", "front", "due"]),
@@ -133,8 +133,8 @@ fn edit(file: &Path, dice: &mut Rng) -> Option<String> {
         "CAST(x'ff' AS TEXT)",
     ];
     let conn = Connection::open(file).unwrap();
-    let (table, fields) = dice.choice(FIELDS).unwrap();
-    let (field, value) = (dice.choice(fields).unwrap(), dice.choice(VALUES).unwrap());
+    let (table, fields) = rng.choice(FIELDS).unwrap();
+    let (field, value) = (rng.choice(fields).unwrap(), rng.choice(VALUES).unwrap());
     let rows: u32 =
         conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
     let key = match table {
@@ -142,8 +142,8 @@ fn edit(file: &Path, dice: &mut Rng) -> Option<String> {
         "line" => "name",
         _ => "name || seq",
     };
-    let at = dice.u32(..rows.max(1));
-    let what = if dice.u8(..8) == 0 {
+    let at = rng.u32(..rows.max(1));
+    let what = if rng.u8(..8) == 0 {
         format!("DELETE FROM {table}")
     } else {
         format!("UPDATE {table} SET {field} = {value}")
@@ -160,19 +160,19 @@ fn fields_that_make_no_sense_are_an_error() {
     made(&whole);
     let (mut edits, mut refusals) = (0, 0);
     for seed in 0..400 {
-        let mut dice = Rng::with_seed(seed);
+        let mut rng = Rng::with_seed(seed);
         let file = folder.path().join(format!("{seed}.db"));
         fs::copy(&whole, &file).unwrap();
         let mut sql: Vec<String> = Vec::new();
-        for _ in 0..dice.u8(1..=3) {
-            sql.extend(edit(&file, &mut dice));
+        for _ in 0..rng.u8(1..=3) {
+            sql.extend(edit(&file, &mut rng));
         }
         edits += sql.len();
         let sane = |error: &holdline::Error| {
             // A plausible capacity or weight is not to be told from one that is right.
             matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Mismatch | ErrorKind::Invalid)
         };
-        exercise(&file, &mut dice, |error| {
+        exercise(&file, &mut rng, |error| {
             assert!(sane(error), "{seed} {sql:?}: {error:#}");
             refusals += 1;
         });
@@ -237,19 +237,19 @@ fn changed_bytes_are_an_error() {
     let whole = fs::read(&whole).unwrap();
     let mut refusals = 0;
     for seed in 0..300 {
-        let mut dice = Rng::with_seed(seed);
+        let mut rng = Rng::with_seed(seed);
         let file = folder.path().join(format!("{seed}.db"));
         let mut bytes = whole.clone();
-        if dice.u8(..4) == 0 {
-            bytes.truncate(dice.usize(1..bytes.len()));
+        if rng.u8(..4) == 0 {
+            bytes.truncate(rng.usize(1..bytes.len()));
         } else {
-            for _ in 0..dice.u8(1..=4) {
-                let at = dice.usize(..bytes.len());
-                bytes[at] ^= dice.u8(1..);
+            for _ in 0..rng.u8(1..=4) {
+                let at = rng.usize(..bytes.len());
+                bytes[at] ^= rng.u8(1..);
             }
         }
         fs::write(&file, &bytes).unwrap();
-        exercise(&file, &mut dice, |error| {
+        exercise(&file, &mut rng, |error| {
             let sane = matches!(
                 error.kind(),
                 ErrorKind::Corrupt | ErrorKind::Mismatch | ErrorKind::Invalid

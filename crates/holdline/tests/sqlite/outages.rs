@@ -1,6 +1,6 @@
 //! A database that cannot be written for a while: who waits goes on waiting, who asks is told soon.
 
-use crate::children::{Puppet, alone, enter, fresh, name, together};
+use crate::children::{ChildProcess, alone, enter, fresh, name, together};
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
 use holdline::{Client, ErrorKind, Mutex, clock};
@@ -106,8 +106,8 @@ async fn a_full_disk_is_an_outage() {
 }
 
 /// Somebody is stopped in the middle of a write, and goes on, or dies, much later.
-fn stuck(file: &Path) -> Puppet {
-    let mut stuck = Puppet::new(file);
+fn stuck(file: &Path) -> ChildProcess {
+    let mut stuck = ChildProcess::new(file);
     stuck.ask("stick", "stuck");
     stuck.signal(Signal::STOP);
     stuck

@@ -1,6 +1,6 @@
 //! Many who give up: what is left of them in the store, in memory, and in the way of others.
 
-use crate::children::{Puppet, alone, name, numbers};
+use crate::children::{ChildProcess, alone, name, numbers};
 use holdline::store::Store;
 use holdline::stores::sqlite::File;
 use holdline::{Client, Mutex, clock};
@@ -68,17 +68,17 @@ fn storm(command: &str, held: bool, stuck: Option<Duration>) {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     if held {
         for line in 0..LINES {
             holder.ask(&format!("enter line-{line} {} 60000 queue", 900 + line), "admitted");
         }
     }
-    let mut stormy = Puppet::new(&file);
+    let mut stormy = ChildProcess::new(&file);
     let began = clock::now();
     stormy.tell(command);
     if let Some(time) = stuck {
-        let mut stopped = Puppet::new(&file);
+        let mut stopped = ChildProcess::new(&file);
         stopped.ask("stick", "stuck");
         stopped.signal(Signal::STOP);
         std::thread::sleep(time);

@@ -1,6 +1,6 @@
 //! What is left behind: nothing.
 
-use crate::children::{Puppet, enter, fresh, leave, name, together};
+use crate::children::{ChildProcess, enter, fresh, leave, name, together};
 use holdline::clock;
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
@@ -29,8 +29,8 @@ fn a_clean_end_leaves_only_the_database() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
-    let mut waiter = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
+    let mut waiter = ChildProcess::new(&file);
     holder.ask("lock job 1", "held");
     waiter.tell("lock job 2");
     let live = folder.path().join("locks.db.live");
@@ -56,15 +56,15 @@ fn what_the_dead_left_is_swept() {
     let file = folder.path().join("locks.db");
     let live = folder.path().join("locks.db.live");
     for id in 0..5 {
-        let mut puppet = Puppet::new(&file);
-        puppet.ask(&format!("lock line-{id} {id}"), "held");
-        puppet.kill();
+        let mut child_process = ChildProcess::new(&file);
+        child_process.ask(&format!("lock line-{id} {id}"), "held");
+        child_process.kill();
     }
     std::fs::write(live.join("00000000000000aa.sock"), "").unwrap();
     std::fs::write(live.join("not ours"), "").unwrap();
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     holder.ask("lock job 11", "held");
-    let mut waiter = Puppet::new(&file);
+    let mut waiter = ChildProcess::new(&file);
     waiter.tell("lock job 12"); // its machinery starts
     let limit = clock::now().after(Duration::from_secs(10));
     while liveness_locks(&live).len() > 2 || live.join("00000000000000aa.sock").exists() {

@@ -1,6 +1,6 @@
 //! Notices from one process to another.
 
-use crate::children::{Puppet, alone, numbers};
+use crate::children::{ChildProcess, alone, numbers};
 use holdline::store::{Store, TicketId};
 use holdline::stores::sqlite::File;
 use holdline::{Name, clock};
@@ -24,7 +24,7 @@ fn wait_for(store: &File, line: &Name, places: usize) {
 fn hand_over(file: &std::path::Path, rounds: u64) -> Vec<Duration> {
     let store = File::open(file).unwrap();
     let line = Name::new("job").unwrap();
-    let mut pair = [Puppet::new(file), Puppet::new(file)];
+    let mut pair = [ChildProcess::new(file), ChildProcess::new(file)];
     pair[0].ask("lock job 1", "held");
     let (mut times, mut told) = (Vec::new(), 0);
     for id in 2..2 + rounds {
@@ -66,7 +66,7 @@ fn an_eviction_alarms_the_victims_process() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut victim = Puppet::new(&file);
+    let mut victim = ChildProcess::new(&file);
     let seq = victim.ask("enter job 7 60000 queue", "admitted");
     // From its first renewal on it can be told.
     victim.ask(&format!("keep job 7 {seq}"), "admitted");
@@ -87,9 +87,9 @@ fn a_waiting_process_costs_next_to_nothing() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let mut holder = Puppet::new(&file);
+    let mut holder = ChildProcess::new(&file);
     holder.ask("lock job 1", "held");
-    let mut waiter = Puppet::new(&file);
+    let mut waiter = ChildProcess::new(&file);
     waiter.tell("lock job 2");
     let store = File::open(&file).unwrap();
     wait_for(&store, &Name::new("job").unwrap(), 2);

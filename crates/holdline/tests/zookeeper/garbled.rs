@@ -37,12 +37,12 @@ async fn is_there(raw: &zk::Client, name: &str, id: TicketId) -> bool {
 
 /// Locks, tries and looks for a while. Says how many locks there were.
 async fn use_it(client: &Client, raw: &zk::Client, seed: u64) -> usize {
-    let (mut dice, mut locked) = (fastrand::Rng::with_seed(seed), 0);
+    let (mut rng, mut locked) = (fastrand::Rng::with_seed(seed), 0);
     for _ in 0..30 {
-        let name = format!("x{}", dice.u8(..3));
-        let time = Duration::from_millis(dice.u64(50..800));
+        let name = format!("x{}", rng.u8(..3));
+        let time = Duration::from_millis(rng.u64(50..800));
         let lock = Mutex::new(client, &name).lease(Duration::from_millis(1500));
-        let got = match dice.u8(..3) {
+        let got = match rng.u8(..3) {
             0 => within("a try", ANSWER, lock.try_lock()).await,
             _ => within("a lock", time, lock.lock_within(time)).await,
         };
@@ -51,7 +51,7 @@ async fn use_it(client: &Client, raw: &zk::Client, seed: u64) -> usize {
                 let there = is_there(raw, &name, guard.ticket()).await;
                 assert!(there || !guard.is_valid(), "seed {seed}: {name} is held by nobody");
                 locked += 1;
-                if dice.bool() {
+                if rng.bool() {
                     let _ = within("an unlock", Duration::from_secs(5), guard.unlock()).await;
                 }
             }

@@ -95,10 +95,10 @@ async fn impatient(client: &Client) -> usize {
 /// As many acquisitions of as many names, dropped at any moment.
 async fn dropped(client: &Client) -> usize {
     all(client, |client, task| async move {
-        let mut dice = fastrand::Rng::with_seed(task as u64);
+        let mut rng = fastrand::Rng::with_seed(task as u64);
         for _ in 0..50_000 / TASKS {
-            let lock = Mutex::new(&client, format!("x {}", dice.usize(..TASKS)));
-            let time = Duration::from_micros(dice.u64(..3000));
+            let lock = Mutex::new(&client, format!("x {}", rng.usize(..TASKS)));
+            let time = Duration::from_micros(rng.u64(..3000));
             drop(tokio::time::timeout(time, lock.lock()).await);
         }
         50_000 / TASKS

@@ -50,7 +50,7 @@ pub(crate) enum Answer {
 
 /// A place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct ModelPlace {
     pub(crate) id: TicketId,
     pub(crate) seq: Seq,
     pub(crate) weight: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Spot {
 /// The naive line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Naive {
-    pub(crate) spots: Vec<Spot>,
+    pub(crate) spots: Vec<ModelPlace>,
     pub(crate) capacity: u32,
     pub(crate) last: u64,
 }
@@ -68,7 +68,8 @@ pub(crate) struct Naive {
 impl Naive {
     /// The rule: the weight ahead, plus its own, fits the capacity.
     pub(crate) fn admitted(&self, at: usize) -> bool {
-        let sum: u64 = self.spots[..=at].iter().map(|spot| u64::from(spot.weight)).sum();
+        let sum: u64 =
+            self.spots[..=at].iter().map(|model_place| u64::from(model_place.weight)).sum();
         sum <= u64::from(self.capacity)
     }
 
@@ -79,20 +80,20 @@ impl Naive {
     }
 
     fn find(&self, id: TicketId) -> Option<usize> {
-        self.spots.iter().position(|spot| spot.id == id)
+        self.spots.iter().position(|model_place| model_place.id == id)
     }
 
     fn earliest(&self) -> Time {
-        self.spots.iter().map(|spot| spot.expires).min().unwrap_or(Time::NEVER)
+        self.spots.iter().map(|model_place| model_place.expires).min().unwrap_or(Time::NEVER)
     }
 
     fn lapse(&mut self, now: Time) {
-        self.spots.retain(|spot| spot.expires > now);
+        self.spots.retain(|model_place| model_place.expires > now);
     }
 
     fn remove(&mut self, id: TicketId) -> bool {
         let before = self.spots.len();
-        self.spots.retain(|spot| spot.id != id);
+        self.spots.retain(|model_place| model_place.id != id);
         self.spots.len() < before
     }
 
@@ -113,8 +114,8 @@ impl Naive {
     }
 
     fn evict(&mut self, id: TicketId, stamp: u64) -> Option<Seq> {
-        let at = self.spots.iter().position(|spot| spot.id == id)?;
-        let behind = self.spots.get(at + 1).map(|spot| spot.seq);
+        let at = self.spots.iter().position(|model_place| model_place.id == id)?;
+        let behind = self.spots.get(at + 1).map(|model_place| model_place.seq);
         self.remove(id);
         Some(behind.unwrap_or_else(|| {
             self.last = (self.last + 1).max(stamp);
@@ -139,8 +140,8 @@ impl Naive {
             (Some(at), _) => {
                 if !self.admitted(at) {
                     // It entered as a waiter, even if its lower weight admits it.
-                    let spot = &mut self.spots[at];
-                    spot.expires = spot.expires.max(now.after(ticket.wait_lease));
+                    let model_place = &mut self.spots[at];
+                    model_place.expires = model_place.expires.max(now.after(ticket.wait_lease));
                 }
                 self.spots[at].weight = ticket.weight;
                 if ticket.min_token > 0 {
@@ -154,7 +155,7 @@ impl Naive {
                 self.capacity = ticket.capacity;
                 let seq = Seq((self.last + 1).max(stamp).max(ticket.min_token));
                 self.last = seq.0 + u64::from(ticket.token_count.max(1)) - 1;
-                let fresh = Spot { id: ticket.id, seq, weight: ticket.weight, expires: now };
+                let fresh = ModelPlace { id: ticket.id, seq, weight: ticket.weight, expires: now };
                 self.spots.push(fresh);
                 let at = self.spots.len() - 1;
                 if how == Enter::Try && !self.admitted(at) {
@@ -168,14 +169,14 @@ impl Naive {
 
     fn stands(&mut self, at: usize, ticket: Ticket, now: Time) -> Standing {
         let admitted = self.admitted(at);
-        let spot = &mut self.spots[at];
+        let model_place = &mut self.spots[at];
         let lasts = if admitted { ticket.lease } else { ticket.wait_lease };
-        spot.expires = spot.expires.max(now.after(lasts));
+        model_place.expires = model_place.expires.max(now.after(lasts));
         if admitted {
-            Standing::Admitted(spot.seq)
+            Standing::Admitted(model_place.seq)
         } else {
             // The wait is checked separately, as bounds.
-            Standing::Waiting { seq: Some(spot.seq), again: Duration::ZERO }
+            Standing::Waiting { seq: Some(model_place.seq), again: Duration::ZERO }
         }
     }
 }
@@ -235,10 +236,14 @@ pub(crate) fn run<P: Places<Data = (), Error = Infallible>>(
 
 impl Pair {
     /// The places of the line under test, in the model's type.
-    pub(crate) fn spots(&self) -> Vec<Spot> {
-        let spot =
-            |p: &Place<()>| Spot { id: p.id, seq: p.seq, weight: p.weight, expires: p.expires };
-        self.places.iter().map(spot).collect()
+    pub(crate) fn spots(&self) -> Vec<ModelPlace> {
+        let model_place = |p: &Place<()>| ModelPlace {
+            id: p.id,
+            seq: p.seq,
+            weight: p.weight,
+            expires: p.expires,
+        };
+        self.places.iter().map(model_place).collect()
     }
 
     fn run(&mut self, op: Op) -> (Answer, Vec<TicketId>) {
@@ -305,15 +310,19 @@ impl Pair {
     /// are woken.
     fn step_is_fair(&self, before: &Pair, op: Op, woken: &[TicketId]) {
         let (was, is) = (before.naive.holders(), self.naive.holders());
-        let there = |seq: Seq| self.naive.spots.iter().any(|spot| spot.seq == seq);
+        let there = |seq: Seq| self.naive.spots.iter().any(|model_place| model_place.seq == seq);
         for holder in &was {
             assert!(is.contains(holder) || !there(holder.1), "{op:?} un-admitted {holder:?}");
         }
         assert!(self.head.last >= before.head.last, "{op:?} took the tokens back");
         assert!(self.naive.spots.is_sorted_by(|a, b| a.seq < b.seq), "seqs do not rise");
-        for spot in &self.naive.spots {
-            let old = before.naive.spots.iter().any(|o| o.id == spot.id && o.seq == spot.seq);
-            assert!(old || spot.seq.0 > before.head.last, "{op:?} reused a token");
+        for model_place in &self.naive.spots {
+            let old = before
+                .naive
+                .spots
+                .iter()
+                .any(|o| o.id == model_place.id && o.seq == model_place.seq);
+            assert!(old || model_place.seq.0 > before.head.last, "{op:?} reused a token");
         }
         let let_in: Vec<TicketId> = is
             .iter()
@@ -325,7 +334,7 @@ impl Pair {
 
     fn refused_changes_nothing(&self, before: &Pair, op: Op) {
         let mut lapsed = before.clone();
-        if before.naive.spots.iter().any(|spot| spot.expires <= self.now)
+        if before.naive.spots.iter().any(|model_place| model_place.expires <= self.now)
             && self.spots() != before.spots()
         {
             lapsed.run(Op::Expire);

@@ -158,8 +158,8 @@ impl World {
         let asking = matches!(job.stage, Stage::Asking | Stage::Waiting);
         match (request.verb, answer) {
             (Verb::Enter { .. }, Answer::Admitted { fence }) if asking => {
-                let deaf = self.has(Bug::NotificationOnly);
-                if !(deaf && job.stage == Stage::Waiting && !job.woken) {
+                let ignores_answers = self.has(Bug::NotificationOnly);
+                if !(ignores_answers && job.stage == Stage::Waiting && !job.woken) {
                     self.granted(i, request.sent, fence);
                 } else if request.id == job.asked {
                     self.job(i).asked = 0;

@@ -105,11 +105,11 @@ impl Model {
 }
 
 /// The source of random choices; a number near the current time, for tokens; and the longest lease.
-struct Chance(fastrand::Rng, u64, u64);
+struct Choices(fastrand::Rng, u64, u64);
 
-impl Chance {
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.0.usize(..choices.len())]
+impl Choices {
+    fn of<T: Copy>(&mut self, options: &[T]) -> T {
+        options[self.0.usize(..options.len())]
     }
 
     fn ticket(&mut self, ids: &[TicketId], capacity: u32) -> Ticket {
@@ -162,7 +162,7 @@ fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
 /// run. Returns the greatest length of the line.
 pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
     let mut model = Model::default();
-    let mut chance = Chance(fastrand::Rng::with_seed(seed), 0, subject.longest_lease());
+    let mut choices = Choices(fastrand::Rng::with_seed(seed), 0, subject.longest_lease());
     let ids = subject.tickets();
     let ids: Vec<_> = (0..ids).map(|n| TicketId(u128::MAX / (ids + 1) * n + n)).collect();
     let (mut now, mut capacity) = (1_700_000_000_000_000, 1);
@@ -170,20 +170,20 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
     let mut longest = 0;
     for step in 0..steps {
         longest = longest.max(model.head.count);
-        now += match chance.0.u8(..20) {
-            0 => chance.0.u64(..4_000_000),
+        now += match choices.0.u8(..20) {
+            0 => choices.0.u64(..4_000_000),
             1..5 => 0,
-            _ => chance.0.u64(..50_000),
+            _ => choices.0.u64(..50_000),
         };
-        chance.1 = now - 1_000_000 + chance.0.u64(..2_000_000);
-        if model.head.count == 0 && chance.0.u8(..4) == 0 {
-            capacity = chance.of(&[1, 2, 5, 1 << 30]);
+        choices.1 = now - 1_000_000 + choices.0.u64(..2_000_000);
+        if model.head.count == 0 && choices.0.u8(..4) == 0 {
+            capacity = choices.of(&[1, 2, 5, 1 << 30]);
         }
-        match chance.0.u8(..12) {
+        match choices.0.u8(..12) {
             0..7 => {
-                let ticket = chance.ticket(&ids, capacity);
+                let ticket = choices.ticket(&ids, capacity);
                 let known = seqs.iter().rev().find(|(id, _)| *id == ticket.id);
-                let how = match (chance.0.u8(..5), known) {
+                let how = match (choices.0.u8(..5), known) {
                     (0, _) => Enter::Try,
                     (1 | 2, Some((_, seq))) => Enter::Keep(*seq),
                     (3, Some((_, seq))) if step % 7 == 0 => Enter::Keep(Seq(seq.0 + 1)),
@@ -199,9 +199,9 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
                 }
             }
             7..10 => {
-                let id = chance.of(&ids);
+                let id = choices.of(&ids);
                 // In some runs only: while a line has barred tickets, it is never idle.
-                let bars = subject.bars() && seed.is_multiple_of(3) && chance.0.u8(..20) == 0;
+                let bars = subject.bars() && seed.is_multiple_of(3) && choices.0.u8(..20) == 0;
                 let (Ok(expected), woken) = model.on(now, |line| line.leave(id));
                 let answer = subject.leave(now, id, bars.then_some(BAR));
                 assert_eq!(answer, (expected, woken), "seed {seed} step {step}");
@@ -210,7 +210,7 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
                 }
             }
             10 => {
-                let id = chance.of(&ids);
+                let id = choices.of(&ids);
                 let (Ok(expected), woken) = model.on(now, |line| line.evict(id));
                 let note = subject.note(step);
                 let answer = subject.evict(now, id, &note);
@@ -218,8 +218,8 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
                 model.evicted.extend(expected.map(|_| (id, note)));
             }
             _ => {
-                if chance.0.bool() {
-                    subject.disturb(chance.0.u64(..));
+                if choices.0.bool() {
+                    subject.disturb(choices.0.u64(..));
                 }
                 same_view(subject, &model, now);
             }

@@ -7,10 +7,10 @@
 
 mod others;
 mod recipe;
-mod scene;
+mod setup;
 
 use recipe::{RECIPES, Recipe};
-use scene::{POLLS, Scene, What, all, cut_everywhere};
+use setup::{POLLS, Setup, What, all, cut_everywhere};
 
 /// A space of its own in this process's memory. Two clients of one URL share it.
 fn memory(test: &str) -> impl Fn(Recipe) -> String {
@@ -59,14 +59,14 @@ mod sqlite {
 
 /// A quorum asks several nodes at once, and asks again; it may be cut off after any of the answers.
 mod quorum {
-    use super::{POLLS, RECIPES, Recipe, Scene, What, cut_everywhere};
+    use super::{POLLS, RECIPES, Recipe, Setup, What, cut_everywhere};
 
     async fn on_a_quorum(test: &str, what: What, least: u32) {
         let waits = |recipe| !matches!((recipe, what), (Recipe::Try, What::AcquireHeld));
         let recipes = RECIPES.into_iter().filter(|recipe| recipe.is_plain() && waits(*recipe));
         // All at once, for each pauses between its tries.
         let all = recipes.map(|recipe| async move {
-            cut_everywhere(&Scene::on_a_quorum(test, recipe), what, least).await;
+            cut_everywhere(&Setup::on_a_quorum(test, recipe), what, least).await;
         });
         futures_util::future::join_all(all).await;
     }

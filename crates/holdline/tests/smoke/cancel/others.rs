@@ -3,7 +3,7 @@
 
 use super::memory;
 use super::recipe::{RECIPES, Recipe};
-use super::scene::{MANY, PATIENT, STUTTER, Scene, polled, soon};
+use super::setup::{MANY, PATIENT, STUTTER, Setup, polled, soon};
 use holdline::{Mutex, RwLock};
 
 /// Somebody waits behind one that is cut off, in the same process and in another: both get in.
@@ -20,21 +20,21 @@ async fn those_behind_get_in() {
 }
 
 async fn behind_one_cut_off(url: &str, recipe: Recipe, polls: u32) {
-    let scene = Scene::new(url, recipe).await;
-    let rival = recipe.rival(&scene.far, &scene.name).await.expect("it is free");
-    let mut take = Box::pin(recipe.take(&scene.near, &scene.name));
+    let setup = Setup::new(url, recipe).await;
+    let rival = recipe.rival(&setup.far, &setup.name).await.expect("it is free");
+    let mut take = Box::pin(recipe.take(&setup.near, &setup.name));
     // After so many polls, or where it can get no further.
     tokio::select! {
         biased;
         done = polled(take.as_mut(), polls) => assert!(done.is_none(), "two hold it"),
-        () = scene.line(1, 1) => {}
+        () = setup.line(1, 1) => {}
     }
     let mut behind = Vec::new();
-    for client in [&scene.near, &scene.far] {
-        let (client, name) = (client.clone(), scene.name.clone());
+    for client in [&setup.near, &setup.far] {
+        let (client, name) = (client.clone(), setup.name.clone());
         behind.push(tokio::spawn(async move {
-            let grip = recipe.take(&client, &name).await.expect("the store is there");
-            grip.expect("in time").unlock().await.expect("it was held");
+            let taken = recipe.take(&client, &name).await.expect("the store is there");
+            taken.expect("in time").unlock().await.expect("it was held");
         }));
     }
     tokio::task::yield_now().await;
@@ -43,15 +43,15 @@ async fn behind_one_cut_off(url: &str, recipe: Recipe, polls: u32) {
     for task in behind {
         soon("those behind", task).await.expect("no task fails");
     }
-    scene.is_clean(&format!("after a waiter was cut off at poll {polls}")).await;
+    setup.is_clean(&format!("after a waiter was cut off at poll {polls}")).await;
 }
 
 /// A downgrade that is cut off releases the lock.
 #[tokio::test]
 async fn downgrading() {
-    let scene = Scene::new("memory:cancel-downgrade", Recipe::Write).await;
+    let setup = Setup::new("memory:cancel-downgrade", Recipe::Write).await;
     for polls in 0..MANY {
-        let lock = RwLock::new(&scene.near, &scene.name);
+        let lock = RwLock::new(&setup.near, &setup.name);
         let writer = lock.write().await.expect("the store is there");
         let mut downgrade = Box::pin(writer.downgrade());
         let done = polled(downgrade.as_mut(), polls).await;
@@ -60,10 +60,10 @@ async fn downgrading() {
             let reader = reader.map_err(|(_, error)| error).expect("it is held");
             let beside = lock.try_read().await.expect("the store is there");
             drop((reader, beside.expect("readers share")));
-            scene.is_clean("after a downgrade").await;
+            setup.is_clean("after a downgrade").await;
             return;
         }
-        scene.is_clean(&format!("after a downgrade was cut off at poll {polls}")).await;
+        setup.is_clean(&format!("after a downgrade was cut off at poll {polls}")).await;
     }
     panic!("the downgrade was not done after {MANY} polls");
 }
@@ -71,9 +71,9 @@ async fn downgrading() {
 /// The lock goes from task to task in this process, and the one whose turn it is is cut off.
 #[tokio::test]
 async fn a_handoff_to_somebody_who_goes_away() {
-    let scene = Scene::new("memory:cancel-handoff", Recipe::Handoff).await;
+    let setup = Setup::new("memory:cancel-handoff", Recipe::Handoff).await;
     for polls in 1..8 {
-        let lock = Mutex::new(&scene.near, &scene.name).handoff(5, PATIENT);
+        let lock = Mutex::new(&setup.near, &setup.name).handoff(5, PATIENT);
         let held = lock.lock().await.expect("the store is there");
         let (first, second) = (lock.clone(), lock.clone());
         let mut first = Box::pin(async move { first.lock().await });
@@ -85,7 +85,7 @@ async fn a_handoff_to_somebody_who_goes_away() {
         drop((first, got));
         let second = soon("the second", second).await.expect("the store is there");
         second.unlock().await.expect("it was held");
-        scene.is_clean(&format!("after a handoff was cut off at poll {polls}")).await;
+        setup.is_clean(&format!("after a handoff was cut off at poll {polls}")).await;
     }
 }
 
@@ -96,10 +96,10 @@ fn a_runtime_that_is_dropped() {
         || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runs");
     let outer = runtime();
     for recipe in RECIPES {
-        let scene = outer.block_on(Scene::new(&memory("runtime")(recipe), recipe));
-        let rival = outer.block_on(recipe.rival(&scene.far, &scene.name)).expect("it is free");
+        let setup = outer.block_on(Setup::new(&memory("runtime")(recipe), recipe));
+        let rival = outer.block_on(recipe.rival(&setup.far, &setup.name)).expect("it is free");
         let inner = runtime();
-        let (client, name) = (scene.near.clone(), scene.name.clone());
+        let (client, name) = (setup.near.clone(), setup.name.clone());
         let other = format!("{name} 2");
         inner.spawn(async move {
             let held = Mutex::new(&client, &other).lock().await.expect("the store is there");
@@ -107,12 +107,12 @@ fn a_runtime_that_is_dropped() {
             drop((held, waits));
         });
         if recipe.queues() && !matches!(recipe, Recipe::Multi) {
-            outer.block_on(scene.line(1, 1));
+            outer.block_on(setup.line(1, 1));
         }
         drop(inner);
         outer.block_on(async {
             rival.unlock().await.expect("it was held");
-            scene.is_clean("after the runtime was dropped").await;
+            setup.is_clean("after the runtime was dropped").await;
         });
     }
 }
@@ -121,19 +121,19 @@ fn a_runtime_that_is_dropped() {
 #[tokio::test]
 async fn a_panic_under_the_lock() {
     for recipe in RECIPES {
-        let scene = Scene::new(&memory("panic")(recipe), recipe).await;
-        let (client, name) = (scene.near.clone(), scene.name.clone());
+        let setup = Setup::new(&memory("panic")(recipe), recipe).await;
+        let (client, name) = (setup.near.clone(), setup.name.clone());
         let fails = tokio::spawn(async move {
             let held = recipe.take(&client, &name).await.expect("the store is there");
             assert!(held.is_none(), "this panic is what is tested");
         });
         assert!(fails.await.is_err_and(|error| error.is_panic()));
-        let next = soon("the next", recipe.take(&scene.near, &scene.name)).await;
+        let next = soon("the next", recipe.take(&setup.near, &setup.name)).await;
         if let Some(next) = next.expect("the store is there") {
             next.unlock().await.expect("it was held");
         } else {
             assert!(matches!(recipe, Recipe::Try), "only a try gives up");
         }
-        scene.is_clean("after a panic").await;
+        setup.is_clean("after a panic").await;
     }
 }

@@ -1,6 +1,6 @@
 //! All that can be acquired, as one thing.
 
-use super::scene::PATIENT;
+use super::setup::PATIENT;
 use holdline::{
     Backoff, Client, Election, Guard, Leader, Multi, MultiGuard, Mutex, Owner, ReentrantGuard,
     ReentrantMutex, Result, RwLock, Semaphore, WriteGuard,
@@ -39,7 +39,7 @@ pub(crate) const RECIPES: [Recipe; 12] = [
     Recipe::Reentrant,
 ];
 
-pub(crate) enum Grip {
+pub(crate) enum AnyGuard {
     Plain(Guard),
     Write(WriteGuard),
     Multi(MultiGuard),
@@ -49,32 +49,32 @@ pub(crate) enum Grip {
 
 impl Recipe {
     /// Acquires; nothing if it is only a try.
-    pub(crate) async fn take(self, client: &Client, name: &str) -> Result<Option<Grip>> {
+    pub(crate) async fn take(self, client: &Client, name: &str) -> Result<Option<AnyGuard>> {
         let mutex = Mutex::new(client, name);
         let often = Backoff::fixed(Duration::from_millis(1));
         Ok(Some(match self {
-            Recipe::Try => return Ok(mutex.try_lock().await?.map(Grip::Plain)),
-            Recipe::Lock => Grip::Plain(mutex.lock().await?),
-            Recipe::Within => return Ok(mutex.lock_within(PATIENT).await?.map(Grip::Plain)),
-            Recipe::Unfair => Grip::Plain(mutex.unfair().poll(often).lock().await?),
-            Recipe::Poll => Grip::Plain(mutex.poll(often).lock().await?),
-            Recipe::Handoff => Grip::Plain(mutex.handoff(3, PATIENT).lock().await?),
-            Recipe::Read => Grip::Plain(RwLock::new(client, name).read().await?),
-            Recipe::Write => Grip::Write(RwLock::new(client, name).write().await?),
-            Recipe::Semaphore => Grip::Plain(Semaphore::new(client, name, 3).acquire(2).await?),
+            Recipe::Try => return Ok(mutex.try_lock().await?.map(AnyGuard::Plain)),
+            Recipe::Lock => AnyGuard::Plain(mutex.lock().await?),
+            Recipe::Within => return Ok(mutex.lock_within(PATIENT).await?.map(AnyGuard::Plain)),
+            Recipe::Unfair => AnyGuard::Plain(mutex.unfair().poll(often).lock().await?),
+            Recipe::Poll => AnyGuard::Plain(mutex.poll(often).lock().await?),
+            Recipe::Handoff => AnyGuard::Plain(mutex.handoff(3, PATIENT).lock().await?),
+            Recipe::Read => AnyGuard::Plain(RwLock::new(client, name).read().await?),
+            Recipe::Write => AnyGuard::Write(RwLock::new(client, name).write().await?),
+            Recipe::Semaphore => AnyGuard::Plain(Semaphore::new(client, name, 3).acquire(2).await?),
             Recipe::Multi => {
                 let names = [name.to_owned(), format!("{name} 2"), format!("{name} 3")];
-                Grip::Multi(Multi::new(client, names).lock().await?)
+                AnyGuard::Multi(Multi::new(client, names).lock().await?)
             }
-            Recipe::Election => Grip::Leader(Election::new(client, name).campaign("me").await?),
+            Recipe::Election => AnyGuard::Leader(Election::new(client, name).campaign("me").await?),
             Recipe::Reentrant => {
-                Grip::Reentrant(ReentrantMutex::new(client, name).lock(&Owner::new()).await?)
+                AnyGuard::Reentrant(ReentrantMutex::new(client, name).lock(&Owner::new()).await?)
             }
         }))
     }
 
     /// What keeps this recipe out.
-    pub(crate) async fn rival(self, client: &Client, name: &str) -> Result<Grip> {
+    pub(crate) async fn rival(self, client: &Client, name: &str) -> Result<AnyGuard> {
         let whole = match self {
             Recipe::Read => Recipe::Write,
             other => other,
@@ -97,14 +97,14 @@ impl Recipe {
     }
 }
 
-impl Grip {
+impl AnyGuard {
     pub(crate) async fn unlock(self) -> Result<()> {
         match self {
-            Grip::Plain(guard) => guard.unlock().await,
-            Grip::Write(guard) => guard.unlock().await,
-            Grip::Multi(guard) => guard.unlock().await,
-            Grip::Leader(guard) => guard.resign().await,
-            Grip::Reentrant(guard) => guard.unlock().await,
+            AnyGuard::Plain(guard) => guard.unlock().await,
+            AnyGuard::Write(guard) => guard.unlock().await,
+            AnyGuard::Multi(guard) => guard.unlock().await,
+            AnyGuard::Leader(guard) => guard.resign().await,
+            AnyGuard::Reentrant(guard) => guard.unlock().await,
         }
     }
 }

@@ -55,10 +55,10 @@ impl Release<KeyEntry> for Shared {
     async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let exit = self.departure(record);
-        let company = async { exit.as_ref()?.company().await };
-        let Some(companion) = company.await else { return self.remove(record, limit).await };
+        let joined = async { exit.as_ref()?.joining().await };
+        let Some(joining) = joined.await else { return self.remove(record, limit).await };
         let (key, create) = record.key();
-        match self.leave_with(companion, &key, create, limit).await {
+        match self.leave_with(joining, &key, create, limit).await {
             // A deletion alone needs no space. If it finds nothing, the request was carried out.
             Err(error) if is_full(&error) => self.remove(record, limit).await.map(|_| true),
             outcome => outcome.map(|found| found.deleted || found.repeated),

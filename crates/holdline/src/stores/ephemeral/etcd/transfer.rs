@@ -36,23 +36,23 @@ pub(super) struct Departures(Mutex<HashMap<Vec<u8>, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    company: Company,
+    joined: Joined,
     /// Closed when the departure is over.
     over: watch::Receiver<()>,
 }
 
 /// The entry that joins a departure.
 #[derive(Debug)]
-enum Company {
+enum Joined {
     Nobody,
-    One(Companion),
+    One(JoiningRequest),
     /// The departure has been sent.
     TooLate,
 }
 
 /// The request of an entering ticket, handed to the leaving one.
 #[derive(Debug)]
-pub(super) struct Companion {
+pub(super) struct JoiningRequest {
     /// Its own transaction for entering alone.
     entry: Txn,
     flight: Arc<Flight>,
@@ -71,7 +71,7 @@ impl Departures {
     /// Begins a departure from the line with this prefix.
     pub(super) fn open(&self, prefix: &[u8]) -> Departure<'_> {
         let (over, told) = watch::channel(());
-        let entry = Entry { company: Company::Nobody, over: told };
+        let entry = Entry { joined: Joined::Nobody, over: told };
         let before = self.0.lock().insert(prefix.to_vec(), entry);
         drop(before); // an entry that was to go along with that one goes alone
         Departure { departures: self, prefix: prefix.to_vec(), over }
@@ -89,14 +89,14 @@ impl Departures {
     fn join(
         &self,
         prefix: &[u8],
-        companion: impl FnOnce() -> Option<Companion>,
+        joining: impl FnOnce() -> Option<JoiningRequest>,
     ) -> Option<(bool, watch::Receiver<()>)> {
         let mut map = self.0.lock();
         let entry = map.get_mut(prefix)?;
-        let companion = if matches!(entry.company, Company::Nobody) { companion() } else { None };
-        let joined = companion.is_some();
-        if let Some(companion) = companion {
-            entry.company = Company::One(companion);
+        let joining = if matches!(entry.joined, Joined::Nobody) { joining() } else { None };
+        let joined = joining.is_some();
+        if let Some(joining) = joining {
+            entry.joined = Joined::One(joining);
         }
         Some((joined, entry.over.clone()))
     }
@@ -105,12 +105,12 @@ impl Departures {
 impl Departure<'_> {
     /// Lets other tasks run once, then closes the departure. Returns the entry that joined it, if
     /// any.
-    pub(super) async fn company(&self) -> Option<Companion> {
+    pub(super) async fn joining(&self) -> Option<JoiningRequest> {
         tokio::task::yield_now().await;
         let mut map = self.departures.0.lock();
         let entry = map.get_mut(&self.prefix).filter(|entry| self.is_mine(entry))?;
-        match std::mem::replace(&mut entry.company, Company::TooLate) {
-            Company::One(companion) if !companion.reply.is_closed() => Some(companion),
+        match std::mem::replace(&mut entry.joined, Joined::TooLate) {
+            Joined::One(joining) if !joining.reply.is_closed() => Some(joining),
             _ => None,
         }
     }
@@ -140,14 +140,14 @@ impl Attempt<'_> {
             return None;
         }
         let (reply, answer) = oneshot::channel();
-        let companion = || {
+        let joining = || {
             let mut entry = offer?.clone();
             if store.sees_beside() {
                 entry.compare.push(beside::no_other(prefix));
             }
-            Some(Companion { entry, flight: Flight::new(record, None)?, reply })
+            Some(JoiningRequest { entry, flight: Flight::new(record, None)?, reply })
         };
-        let (joined, mut over) = store.departures.join(prefix, companion)?;
+        let (joined, mut over) = store.departures.join(prefix, joining)?;
         if joined {
             let answer = clock::timeout(request.limit, answer).await?.ok()?;
             if answer.is_some() {
@@ -160,16 +160,16 @@ impl Attempt<'_> {
 }
 
 impl Shared {
-    /// Deletes the key that was created at this revision, and writes the companion's key in the
+    /// Deletes the key created at this revision, and writes the joining ticket's key in the
     /// same request.
     pub(super) async fn leave_with(
         &self,
-        companion: Companion,
+        joining: JoiningRequest,
         key: &[u8],
         create: i64,
         limit: Duration,
     ) -> Result<Found> {
-        let Companion { entry, flight, reply } = companion;
+        let JoiningRequest { entry, flight, reply } = joining;
         let alone = layout::delete(key, create);
         let mut both = alone.clone();
         both.compare.extend(entry.compare);

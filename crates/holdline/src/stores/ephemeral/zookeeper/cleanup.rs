@@ -33,8 +33,8 @@ type Waiting = oneshot::Sender<Result<Arc<Found>, ZkError>>;
 #[derive(Debug)]
 pub(super) struct Cleanup {
     lists: Semaphore,
-    /// Limits the patrol to one held lock at a time.
-    pub(super) patrols: Semaphore,
+    /// Limits the check to one held lock at a time.
+    pub(super) checks: Semaphore,
     /// The callers that wait for the next list of a line, by the line's node. Each line has a task.
     waiting: Mutex<HashMap<String, Vec<Waiting>>>,
 }
@@ -43,7 +43,7 @@ impl Default for Cleanup {
     fn default() -> Self {
         Cleanup {
             lists: Semaphore::new(LISTS),
-            patrols: Semaphore::new(1),
+            checks: Semaphore::new(1),
             waiting: Mutex::default(),
         }
     }

@@ -63,7 +63,9 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
         ZkError::BadArguments => {
             (ErrorKind::Corrupt, format!("{address} did not understand a request"))
         }
-        ZkError::Stranger(..) => (ErrorKind::Invalid, format!("{address} cannot be used: {error}")),
+        ZkError::UnexpectedServer(..) => {
+            (ErrorKind::Invalid, format!("{address} cannot be used: {error}"))
+        }
         ZkError::NoHosts => {
             let message = format!(
                 "nobody listens at {} (connection refused); check the address, and that ZooKeeper \

@@ -16,7 +16,7 @@ const CURATOR: &str =
     "a semaphore of Curator (InterProcessSemaphoreV2, InterProcessSemaphoreMutex)";
 const KAZOO: &str = "a semaphore of kazoo";
 
-/// The time limit of one patrol.
+/// The time limit of one check.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Whether this is a node name of kazoo's semaphores.
@@ -117,10 +117,10 @@ impl Attempt<'_> {
     }
 }
 
-/// Patrols one held lock.
-pub(super) async fn patrol(shared: Weak<Shared>, record: Record) {
+/// Checks whether clients that would not see a held lock have come.
+pub(super) async fn check(shared: Weak<Shared>, record: Record) {
     let Some(shared) = shared.upgrade() else { return };
-    if let Ok(_turn) = shared.cleanup.patrols.try_acquire()
+    if let Ok(_turn) = shared.cleanup.checks.try_acquire()
         && let Err(error) = shared.visit(&record).await
     {
         tracing::debug!(%error, name = %record.line, "could not look who has come");

@@ -126,12 +126,12 @@ mod tests {
 
     #[test]
     fn no_two_names_meet() {
-        let mut dice = fastrand::Rng::with_seed(1);
+        let mut rng = fastrand::Rng::with_seed(1);
         let letters: Vec<char> = "%%%%012459aFg./-\u{e000}".chars().collect();
         let mut paths = std::collections::HashMap::new();
         for _ in 0..20_000 {
             let text: String =
-                (0..dice.usize(1..8)).map(|_| letters[dice.usize(..letters.len())]).collect();
+                (0..rng.usize(1..8)).map(|_| letters[rng.usize(..letters.len())]).collect();
             let path = both("", &text);
             if let Some(other) = paths.insert(path.clone(), text.clone()) {
                 assert_eq!(other, text, "both are {path}");

@@ -39,8 +39,8 @@ pub(super) struct Shared {
     pub(super) observing: OnceLock<Arc<Shared>>,
     /// The number of observers that listen on this session.
     pub(super) observers: AtomicUsize,
-    /// The number of held tickets that were due for a patrol in this tick.
-    patrols: AtomicU32,
+    /// The number of held tickets that were due for a check in this tick.
+    checks: AtomicU32,
 }
 
 /// The slot of the session.
@@ -86,7 +86,7 @@ impl Shared {
             looks: Looks::default(),
             observing: OnceLock::new(),
             observers: AtomicUsize::new(0),
-            patrols: AtomicU32::new(0),
+            checks: AtomicU32::new(0),
         });
         BACKGROUND.spawn(ticket_watch::handle_events(Arc::downgrade(&shared), events));
         engine::start_janitor(&shared);
@@ -137,7 +137,7 @@ impl Shared {
                 ZkError::NoHosts
                     | ZkError::NoAddress
                     | ZkError::Untrusted(_)
-                    | ZkError::Stranger(..)
+                    | ZkError::UnexpectedServer(..)
             );
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
@@ -254,22 +254,22 @@ impl Backend for Shared {
     /// one ticket per tick, so that many locks cost no more than a few.
     fn look_after(self: &Arc<Self>, record: &Record, now: Time) -> Time {
         record.guard(&self.listener);
-        let due = record.place().patrol(now);
+        let due = record.place().next_check(now);
         if due > now {
             return due;
         }
-        let before = self.patrols.fetch_add(1, Ordering::Relaxed);
+        let before = self.checks.fetch_add(1, Ordering::Relaxed);
         if before > 0 {
             return now.after(TICK * before);
         }
-        let next = record.place().patrolled(now);
-        BACKGROUND.spawn(others::patrol(Arc::downgrade(self), Arc::clone(record)));
+        let next = record.place().checked(now);
+        BACKGROUND.spawn(others::check(Arc::downgrade(self), Arc::clone(record)));
         next
     }
 
     /// Checks for orphans, and ends an unused session.
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
-        self.patrols.store(0, Ordering::Relaxed);
+        self.checks.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot.lock();
         if let Some(session) = slot.session.as_ref().filter(|_| self.looks.is_due(now)) {
             BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));

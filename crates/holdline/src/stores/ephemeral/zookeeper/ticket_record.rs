@@ -39,7 +39,7 @@ pub(super) struct NodeEntry {
     /// Whether the ticket is moving to another node, so that the deletion of the old one means
     /// nothing.
     pub(super) moving: bool,
-    patrol: Patrol,
+    next_check: NextCheck,
     /// The nodes that block it, as few as possible.
     pub(super) blockers: Vec<Member>,
     /// Since when these nodes have blocked it, and when to ask for proof of them.
@@ -51,7 +51,7 @@ pub(super) struct NodeEntry {
 
 /// When to check next for clients that do not see a held lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patrol {
+enum NextCheck {
     Unplanned,
     At(Time),
     /// Never again: the holder has been warned.
@@ -162,7 +162,7 @@ impl NodeEntry {
             child: String::new(),
             moved: false,
             moving: false,
-            patrol: Patrol::Unplanned,
+            next_check: NextCheck::Unplanned,
             blockers: Vec::new(),
             blocked: Time::NEVER,
             proof: Time::NEVER,
@@ -225,31 +225,31 @@ impl Place {
     }
 
     /// When to check next for clients that do not see a held lock.
-    pub(super) fn patrol(&mut self, now: Time) -> Time {
+    pub(super) fn next_check(&mut self, now: Time) -> Time {
         if self.state != State::Held {
             return Time::NEVER;
         }
-        match self.entry.patrol {
-            Patrol::Unplanned => self.plan_patrol(now.after(PATROL)),
-            Patrol::At(time) => time,
-            Patrol::Warned => Time::NEVER,
+        match self.entry.next_check {
+            NextCheck::Unplanned => self.plan_check(now.after(CHECK_INTERVAL)),
+            NextCheck::At(time) => time,
+            NextCheck::Warned => Time::NEVER,
         }
     }
 
     /// Schedules the next such check, and returns its time.
-    pub(super) fn patrolled(&mut self, now: Time) -> Time {
-        self.plan_patrol(now.after(PATROL * 2))
+    pub(super) fn checked(&mut self, now: Time) -> Time {
+        self.plan_check(now.after(CHECK_INTERVAL * 2))
     }
 
-    fn plan_patrol(&mut self, time: Time) -> Time {
-        self.entry.patrol = Patrol::At(time);
+    fn plan_check(&mut self, time: Time) -> Time {
+        self.entry.next_check = NextCheck::At(time);
         time
     }
 
     /// Whether to warn about such clients: only once.
     pub(super) fn warns(&mut self) -> bool {
-        let warned = Patrol::Warned;
-        self.is_alive() && std::mem::replace(&mut self.entry.patrol, warned) != warned
+        let warned = NextCheck::Warned;
+        self.is_alive() && std::mem::replace(&mut self.entry.next_check, warned) != warned
     }
 
     /// What to watch while its blockers stay the same.
@@ -294,7 +294,7 @@ const PROOF: Duration = Duration::from_secs(5);
 
 /// The delay before a held lock is first checked for clients that do not see it; later checks come
 /// after twice that time.
-const PATROL: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Marks a place as doubtful until the reply comes.
 pub(super) struct Doubt<'a> {

@@ -43,7 +43,7 @@ pub(crate) async fn polled<F: Future>(
 }
 
 /// A store, a client of it that stutters, and one that does not.
-pub(crate) struct Scene {
+pub(crate) struct Setup {
     chaos: Chaos,
     pub(crate) near: Client,
     pub(crate) far: Client,
@@ -51,14 +51,14 @@ pub(crate) struct Scene {
     pub(crate) name: String,
 }
 
-impl Scene {
+impl Setup {
     pub(crate) async fn new(url: &str, recipe: Recipe) -> Self {
         let far = open(url).await.expect("the store opens");
         let chaos = Chaos::new(open(url).await.expect("the store opens").store().clone());
         for op in [Op::Enter, Op::Leave, Op::Watch] {
             chaos.always(op, Fault::Stutter(STUTTER));
         }
-        Scene::of(chaos, far, recipe)
+        Setup::of(chaos, far, recipe)
     }
 
     /// A quorum of three spaces in this process's memory, each of which stutters for itself.
@@ -79,12 +79,12 @@ impl Scene {
             chaos.always(Op::Leave, Fault::Stutter(STUTTER));
             Arc::new(chaos) as Arc<dyn Store>
         }));
-        Scene::of(Chaos::new(near), far, recipe)
+        Setup::of(Chaos::new(near), far, recipe)
     }
 
     fn of(chaos: Chaos, far: Client, recipe: Recipe) -> Self {
         let name = format!("cancel {recipe:?}");
-        Scene { near: chaos.client(), chaos, far, recipe, name }
+        Setup { near: chaos.client(), chaos, far, recipe, name }
     }
 
     pub(crate) async fn line(&self, holders: usize, waiters: usize) {
@@ -120,8 +120,8 @@ impl Scene {
         let mut take = Box::pin(self.recipe.take(&self.near, &self.name));
         let done = soon("the polls", polled(take.as_mut(), polls)).await;
         drop(take);
-        if let Some(grip) = done {
-            drop(grip.expect("the store is there").expect("it is free"));
+        if let Some(taken) = done {
+            drop(taken.expect("the store is there").expect("it is free"));
             return true;
         }
         false
@@ -134,7 +134,7 @@ impl Scene {
         let mut take = Box::pin(self.recipe.take(&self.near, &self.name));
         let cut = async {
             let done = polled(take.as_mut(), polls).await;
-            let done = done.map(|grip| grip.expect("the store is there"));
+            let done = done.map(|taken| taken.expect("the store is there"));
             drop(take);
             done
         };
@@ -157,8 +157,8 @@ impl Scene {
         };
         let (done, ()) = soon("the rival and the cut", async { tokio::join!(cut, let_go) }).await;
         match done {
-            Some(grip) => {
-                drop(grip);
+            Some(taken) => {
+                drop(taken);
                 true
             }
             None => false,
@@ -198,15 +198,15 @@ pub(crate) enum What {
 pub(crate) const POLLS: u32 = 2 * STUTTER + 1;
 
 /// Cuts one recipe off everywhere.
-pub(crate) async fn cut_everywhere(scene: &Scene, what: What, least: u32) {
-    let recipe = scene.recipe;
+pub(crate) async fn cut_everywhere(setup: &Setup, what: What, least: u32) {
+    let recipe = setup.recipe;
     for polls in 0..MANY {
         let done = match what {
-            What::AcquireFree => scene.acquire_free(polls).await,
-            What::AcquireHeld => scene.acquire_held(polls).await,
-            What::Release => scene.release(polls).await,
+            What::AcquireFree => setup.acquire_free(polls).await,
+            What::AcquireHeld => setup.acquire_held(polls).await,
+            What::Release => setup.release(polls).await,
         };
-        scene.is_clean(&format!("after {what:?} was cut off at poll {polls}")).await;
+        setup.is_clean(&format!("after {what:?} was cut off at poll {polls}")).await;
         if done {
             assert!(polls >= least, "{recipe:?} was done after {polls} polls: no stutter");
             return;
@@ -220,6 +220,6 @@ pub(crate) async fn all(url: impl Fn(Recipe) -> String, what: What) {
         if matches!((recipe, what), (Recipe::Try, What::AcquireHeld)) {
             continue; // it does not wait
         }
-        cut_everywhere(&Scene::new(&url(recipe), recipe).await, what, POLLS).await;
+        cut_everywhere(&Setup::new(&url(recipe), recipe).await, what, POLLS).await;
     }
 }
