@@ -132,7 +132,9 @@ async fn an_observer_of_a_store_that_has_never_answered() {
 #[tokio::test(flavor = "current_thread")]
 async fn tasks_that_queue_for_a_store_that_has_never_answered() {
     let chaos = Chaos::new(memory().await.store().clone());
+    // Not the departure of a failed attempt either.
     chaos.always(Op::Enter, Fault::FailBefore);
+    chaos.always(Op::Leave, Fault::FailBefore);
     let client = chaos.client();
     let tasks = (0..10).map(|_| {
         let lock = Mutex::new(&client, "x");
