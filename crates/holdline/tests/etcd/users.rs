@@ -124,14 +124,23 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
     }
     let url = servers.url().replace("etcd://", "etcd://me:mine@");
     let client = open(&url).await.expect("a good URL");
-    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(2));
-    let first = soon("the lock", lock("first").lock()).await.expect("allowed");
-    let second = soon("the lock", lock("second").lock()).await.expect("allowed");
-    assert_eq!(servers.calls("LeaseGrant"), 1, "they are on one lease");
+    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(10));
+    // On one lease. A busy machine may lose a reply, and then there is another.
+    let mut most = 1;
+    let (first, second) = loop {
+        let before = servers.calls("LeaseGrant");
+        let first = soon("the lock", lock("first").lock()).await.expect("allowed");
+        let second = soon("the lock", lock("second").lock()).await.expect("allowed");
+        if servers.calls("LeaseGrant") - before <= most {
+            break (first, second);
+        }
+        most = 0;
+        drop((first.unlock().await, second.unlock().await));
+    };
     let mut ctl = servers.ctl();
     ctl.args(["--user", "root:secret", "role", "revoke-permission", "--prefix=true", "locks"]);
     assert!(ctl.arg("first/").output().expect("etcdctl runs").status.success());
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(14)).await; // longer than the lease
     assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
     // Its removal is denied, too, so it goes with the lease, which the other lock must leave.
     drop(first);
