@@ -1,5 +1,6 @@
 //! Keys of other clients, and keys of nobody: refused or shown, and never taken for a free lock.
 
+use crate::users::enable_auth;
 use holdline::store::TicketId;
 use holdline::{ErrorKind, Mutex, Semaphore};
 use holdline_testkit::etcd::{Servers, start};
@@ -156,18 +157,15 @@ async fn an_eviction_is_told_and_forgotten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_narrow_role_suffices() {
     let Some(servers) = start(1) else { return };
-    for words in [
-        &["user", "add", "root:secret"][..],
-        &["role", "add", "root"],
-        &["user", "grant-role", "root", "root"],
-        &["user", "add", "me:mine"],
-        &["role", "add", "locks"],
-        &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "x/"],
-        &["user", "grant-role", "me", "locks"],
-        &["auth", "enable"],
-    ] {
-        servers.say(words);
-    }
+    enable_auth(
+        &servers,
+        &[
+            &["user", "add", "me:mine"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "x/"],
+            &["user", "grant-role", "me", "locks"],
+        ],
+    );
     let url = servers.url().replace("etcd://", "etcd://me:mine@");
     let client = holdline::open(&url).await.expect("a good URL");
     let lock = Mutex::new(&client, "x");

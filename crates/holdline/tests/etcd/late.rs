@@ -1,11 +1,11 @@
 //! Requests that arrive late, or again.
 
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::store::{Enter, Standing, TicketId};
 use holdline::{Mutex, Name, Semaphore};
 use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::flaky_links::{Cut, FlakyLinks};
-use holdline_testkit::{Link, Way, soon, until};
+use holdline_testkit::{Link, Way, soon, ticket, until};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,15 +19,7 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let client = flaky.client().await;
     let (store, line) = (client.store(), Name::new("x").expect("good"));
     let lease = Duration::from_secs(1);
-    let ticket = |id| Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease,
-        wait_lease: lease,
-        token_count: 1,
-        min_token: 0,
-    };
+    let ticket = |id| ticket(id, lease);
     let note: Arc<str> = Arc::from("");
     let warm = soon("warm", store.enter(&line, &ticket(1), &note, Enter::Try)).await;
     assert!(matches!(warm, Ok(Standing::Admitted(_))));
@@ -61,15 +53,7 @@ async fn an_acquisition_that_is_polled_after_its_lapse_touches_no_other_ticket()
     let client = servers.client().await;
     let (store, line) = (client.store(), Name::new("x").expect("good"));
     let lease = Duration::from_secs(3);
-    let ticket = |id| Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease,
-        wait_lease: lease,
-        token_count: 1,
-        min_token: 0,
-    };
+    let ticket = |id| ticket(id, lease);
     let note: Arc<str> = Arc::from("");
     let enter = async |id, how| {
         let ticket = ticket(id);

@@ -3,29 +3,38 @@
 use futures_util::future::try_join_all;
 use holdline::store::Lines;
 use holdline::{ErrorKind, Guard, Mutex, open};
-use holdline_testkit::etcd::{start, start_forgetful, start_tls};
+use holdline_testkit::etcd::{Servers, start, start_forgetful, start_tls};
 use holdline_testkit::{Link, released, soon, until};
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_and_their_passwords() {
-    let Some(servers) = start(1) else { return };
-    for words in [
+/// Turns authentication on, with the user root, whose password is "secret"; before that come these
+/// commands.
+pub(crate) fn enable_auth(servers: &Servers, before: &[&[&str]]) {
+    let root = [
         &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
         &["user", "grant-role", "root", "root"],
-        &["user", "add", "me:my p@ss"],
-        &["role", "add", "locks"],
-        &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "mine/"],
-        &["user", "grant-role", "me", "locks"],
-    ] {
-        if words[1] == "grant-role" && words[2] == "root" {
-            servers.say(&["role", "add", "root"]);
-        }
+    ];
+    for words in root.iter().chain(before) {
         servers.say(words);
     }
     servers.say(&["auth", "enable"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_and_their_passwords() {
+    let Some(servers) = start(1) else { return };
+    enable_auth(
+        &servers,
+        &[
+            &["user", "add", "me:my p@ss"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "mine/"],
+            &["user", "grant-role", "me", "locks"],
+        ],
+    );
     let host = servers.url().replace("etcd://", "");
     let client = open(&format!("etcd://me:my p%40ss@{host}/mine")).await.expect("a good URL");
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("allowed");
@@ -61,21 +70,18 @@ async fn users_and_their_passwords() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
     let Some(servers) = start(1) else { return };
-    for words in [
-        &["user", "add", "root:secret"][..],
-        &["role", "add", "root"],
-        &["user", "grant-role", "root", "root"],
-        &["user", "add", "me:mine"],
-        &["role", "add", "locks"],
-        &["role", "grant-permission", "locks", "readwrite", "x", "z"],
-        &["role", "add", "observes"],
-        &["role", "grant-permission", "--prefix=true", "observes", "read", "z"],
-        &["user", "grant-role", "me", "locks"],
-        &["user", "grant-role", "me", "observes"],
-        &["auth", "enable"],
-    ] {
-        servers.say(words);
-    }
+    enable_auth(
+        &servers,
+        &[
+            &["user", "add", "me:mine"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "locks", "readwrite", "x", "z"],
+            &["role", "add", "observes"],
+            &["role", "grant-permission", "--prefix=true", "observes", "read", "z"],
+            &["user", "grant-role", "me", "locks"],
+            &["user", "grant-role", "me", "observes"],
+        ],
+    );
     let say = |words: &[&str]| {
         let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
         assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
@@ -109,19 +115,16 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_revoked_costs_no_other_lock() {
     let Some(servers) = start(1) else { return };
-    for words in [
-        &["user", "add", "root:secret"][..],
-        &["role", "add", "root"],
-        &["user", "grant-role", "root", "root"],
-        &["user", "add", "me:mine"],
-        &["role", "add", "locks"],
-        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
-        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
-        &["user", "grant-role", "me", "locks"],
-        &["auth", "enable"],
-    ] {
-        servers.say(words);
-    }
+    enable_auth(
+        &servers,
+        &[
+            &["user", "add", "me:mine"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
+            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
+            &["user", "grant-role", "me", "locks"],
+        ],
+    );
     let url = servers.url().replace("etcd://", "etcd://me:mine@");
     let client = open(&url).await.expect("a good URL");
     let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(10));
@@ -160,14 +163,7 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_runs_out() {
     let Some(servers) = start_forgetful() else { return };
-    for words in [
-        &["user", "add", "root:secret"][..],
-        &["role", "add", "root"],
-        &["user", "grant-role", "root", "root"],
-        &["auth", "enable"],
-    ] {
-        servers.say(words);
-    }
+    enable_auth(&servers, &[]);
     let url = servers.url().replace("etcd://", "etcd://root:secret@");
     let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
     let long = |name| Mutex::new(&one, name).lease(Duration::from_secs(600));
@@ -191,14 +187,7 @@ async fn a_token_runs_out() {
 async fn all_calls_share_a_login() {
     const CALLS: usize = 60;
     let Some(servers) = start(1) else { return };
-    for words in [
-        &["user", "add", "root:secret"][..],
-        &["role", "add", "root"],
-        &["user", "grant-role", "root", "root"],
-        &["auth", "enable"],
-    ] {
-        servers.say(words);
-    }
+    enable_auth(&servers, &[]);
     let url = servers.url().replace("etcd://", "etcd://root:secret@");
     let client = open(&url).await.expect("a good URL");
     let lock = |number| Mutex::new(&client, format!("x{number}"));

@@ -1,6 +1,6 @@
 //! Databases for one test each, on the environment's servers, and a plain client to inspect them.
 
-use holdline::store::{Ticket, TicketId};
+use holdline::store::Ticket;
 use holdline_testkit::{Deployment, Private, free_port, mysql};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts};
@@ -76,15 +76,7 @@ pub(crate) fn private(name: &str, options: &[&str]) -> Option<Private> {
 
 /// A ticket of a mutex.
 pub(crate) fn ticket(lease: Duration) -> Ticket {
-    Ticket {
-        id: TicketId(fastrand::u128(..)),
-        weight: 1,
-        capacity: 1,
-        lease,
-        wait_lease: lease,
-        token_count: 1,
-        min_token: 0,
-    }
+    holdline_testkit::ticket(fastrand::u128(..), lease)
 }
 
 /// Whether a statement in this database waits for a row that another transaction has locked: one is
