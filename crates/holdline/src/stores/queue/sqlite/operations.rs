@@ -214,10 +214,15 @@ pub(super) fn evict(
     })
 }
 
-/// Removes places of a dead process. Returns whether there may be more.
+/// Removes places of a dead process. Returns whether there may be more. Most dead processes have
+/// none, and then the write lock is not taken.
 pub(super) fn remove_places_of(conn: &Connection, process: Process) -> Result<Done<bool>> {
+    const ANY: &str = "SELECT 1 FROM place WHERE process = ?1 LIMIT 1";
     const OF_PROCESS: &str =
         "SELECT name, id FROM place WHERE process = ?1 ORDER BY name, seq LIMIT ?2";
+    if !conn.prepare_cached(ANY)?.exists([process.cast_signed()])? {
+        return Ok(Done { value: false, notices: Vec::new() });
+    }
     write(conn, |notices| {
         let found: Vec<(String, TicketId)> = conn
             .prepare_cached(OF_PROCESS)?
@@ -349,15 +354,6 @@ pub(super) fn list(
             }
         }
         Ok(names)
-    })
-}
-
-/// All processes that have places.
-pub(super) fn owners(conn: &Connection) -> Result<Done<Vec<Process>>> {
-    read(conn, || {
-        let mut statement = conn.prepare("SELECT DISTINCT process FROM place")?;
-        let all = statement.query_map([], |row| Ok(row.get::<_, i64>(0)?.cast_unsigned()))?;
-        all.collect()
     })
 }
 

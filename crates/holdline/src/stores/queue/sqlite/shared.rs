@@ -256,7 +256,7 @@ impl Shared {
     /// Removes the files of a process that is dead and has no places.
     pub(super) fn clear(&self, process: Process) {
         if let Ok(liveness_dir) = self.liveness_dir() {
-            liveness_dir.clear(process);
+            liveness_dir.clear(process, || true);
         }
     }
 
@@ -306,19 +306,12 @@ impl Shared {
         let Ok(liveness_dir) = self.liveness_dir() else { return };
         let (stale, orphan_sockets) = liveness_dir.stale_locks();
         for process in orphan_sockets {
-            liveness_dir.clear(process);
+            liveness_dir.clear(process, || true);
         }
-        if stale.is_empty() {
-            return;
-        }
-        let Ok(owners) = self.executor.run(operations::owners) else { return };
-        // Checked again: a liveness lock was free for an instant while it was being created. But a
-        // process takes it before its first place.
-        let Ok((dead, _)) = self.dead_of(&stale) else { return };
-        for process in dead {
-            if !owners.value.contains(&process) || self.remove_places_of(process) {
-                liveness_dir.clear(process);
-            }
+        for process in stale {
+            // Its liveness lock is held here: one that was free because it was just being created
+            // stays unused, so that a process without places has none for good.
+            liveness_dir.clear(process, || self.remove_places_of(process));
         }
     }
 
