@@ -193,17 +193,12 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of a process if it is dead and `ready`. Its liveness lock is held
-    /// meanwhile, so that a process that is just starting cannot take it.
-    pub(super) fn clear(&self, process: Process, ready: impl FnOnce() -> bool) {
-        let remove = || {
-            if ready() {
-                self.remove(process);
-            }
-        };
+    /// Removes the files of a process if it is dead. Its liveness lock is held meanwhile, so that a
+    /// process that is just starting cannot take it.
+    pub(super) fn clear(&self, process: Process) {
         match self.open_peer(process) {
-            Ok(Some(peer)) => peer.if_free(remove),
-            Ok(None) => remove(),
+            Ok(Some(peer)) => peer.if_free(|| self.remove(process)),
+            Ok(None) => self.remove(process),
             Err(_) => {} // for want of descriptors, say: it may be alive
         }
     }
@@ -274,8 +269,8 @@ impl PeerLock {
         free
     }
 
-    /// Runs `work` with the lock held, if the lock was free.
-    fn if_free(&self, work: impl FnOnce()) {
+    /// Runs `work` with the lock held, if the lock was free. Meanwhile no process can take it.
+    pub(super) fn if_free(&self, work: impl FnOnce()) {
         if rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockShared).is_ok() {
             work();
             let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
@@ -302,7 +297,7 @@ mod tests {
         assert!(!any_held(&folder.path().join("live")).unwrap());
         assert!(!any_held(&folder.path().join("nowhere")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![process], vec![]));
-        liveness_dir.clear(process, || true);
+        liveness_dir.clear(process);
         assert!(liveness_dir.peer(process).is_none());
     }
 
@@ -316,30 +311,27 @@ mod tests {
         // Which cannot be opened without following it.
         std::os::unix::fs::symlink("elsewhere", &lock).unwrap();
         assert_eq!(liveness_dir.stale_locks(), (vec![], vec![]));
-        liveness_dir.clear(process, || true);
+        liveness_dir.clear(process);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         fs::remove_file(lock).unwrap();
         assert_eq!(liveness_dir.stale_locks(), (vec![], vec![process]));
-        liveness_dir.clear(process, || true);
+        liveness_dir.clear(process);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     /// Its file exists before it is locked, and is free until then.
     #[test]
-    fn a_process_that_is_cleared_away_while_it_starts_cannot_take_its_lock() {
+    fn a_process_that_is_removed_while_it_starts_cannot_take_its_lock() {
         let folder = tempfile::tempdir().unwrap();
         let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
         let file = fs::File::create(folder.path().join(lock_name(7))).unwrap();
         let take = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let peer = liveness_dir.peer(7).unwrap();
         let mut taken = Ok(());
-        liveness_dir.clear(7, || {
-            taken = take();
-            false
-        });
+        peer.if_free(|| taken = take());
         assert_eq!(taken, Err(Errno::WOULDBLOCK));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "its places are not removed");
         take().unwrap();
-        liveness_dir.clear(7, || panic!("it lives"));
+        peer.if_free(|| panic!("it lives"));
     }
 
     #[test]

@@ -256,7 +256,7 @@ impl Shared {
     /// Removes the files of a process that is dead and has no places.
     pub(super) fn clear(&self, process: Process) {
         if let Ok(liveness_dir) = self.liveness_dir() {
-            liveness_dir.clear(process, || true);
+            liveness_dir.clear(process);
         }
     }
 
@@ -306,12 +306,17 @@ impl Shared {
         let Ok(liveness_dir) = self.liveness_dir() else { return };
         let (stale, orphan_sockets) = liveness_dir.stale_locks();
         for process in orphan_sockets {
-            liveness_dir.clear(process, || true);
+            liveness_dir.clear(process);
         }
         for process in stale {
-            // Its liveness lock is held here: one that was free because it was just being created
+            let Some(peer) = liveness_dir.peer(process) else { continue }; // proves nothing
+            // Not before its lock is held: one that was free because it was just being created then
             // stays unused, so that a process without places has none for good.
-            liveness_dir.clear(process, || self.remove_places_of(process));
+            peer.if_free(|| {
+                if self.remove_places_of(process) {
+                    liveness_dir.remove(process);
+                }
+            });
         }
     }
 
