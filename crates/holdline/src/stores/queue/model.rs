@@ -6,6 +6,7 @@ use crate::store::{
 };
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The tickets that an operation woke, with their places.
@@ -13,10 +14,12 @@ pub(super) type Woken = BTreeSet<(TicketId, Seq)>;
 
 /// One line in a server. Each operation happens at `now`, in microseconds on the server's clock.
 pub(super) trait Subject {
+    /// Enters a ticket, always with the same note.
     fn enter(
         &mut self,
         now: u64,
         ticket: &Ticket,
+        note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken);
     /// Removes a place. With `bar`, the ticket takes no place for that time.
@@ -24,9 +27,9 @@ pub(super) trait Subject {
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken);
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken);
 
-    /// The note of an eviction.
-    fn note(&self, step: u32) -> String {
-        format!("evicted in step {step}, with a \0")
+    /// A note that begins with this text, with whatever else a note may contain.
+    fn note(&self, text: String) -> String {
+        text + ", with\nlines, a \0, ' and all"
     }
 
     /// Whether evictions expire by the test's clock.
@@ -131,6 +134,10 @@ impl Choices {
     }
 }
 
+fn note_of(subject: &dyn Subject, id: TicketId) -> String {
+    subject.note(format!("ticket {:x}", id.0))
+}
+
 /// A snapshot must change nothing in the server, so it changes nothing in the model.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
@@ -142,11 +149,14 @@ fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
     assert_eq!(woken, Woken::new(), "a look wakes nobody");
     let front = model.head.front;
     let left = |expires| Time(now * 1000).until(expires);
-    let place = |p: &Place<()>| (p.id, p.seq, p.weight, p.seq < front, left(p.expires));
+    let place = |p: &Place<()>| {
+        (p.id, p.seq, p.weight, p.seq < front, left(p.expires), note_of(subject, p.id).into())
+    };
     let expected: Vec<_> = model.line_places.iter().map(place).collect();
     let places = seen.places.iter();
-    let places: Vec<_> =
-        places.map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in)).collect();
+    let places: Vec<_> = places
+        .map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in, Arc::clone(&p.note)))
+        .collect();
     assert_eq!(places, expected);
     let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
     let last = &kept[kept.len().saturating_sub(EVICTIONS_KEPT)..];
@@ -190,7 +200,8 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
                     _ => Enter::Queue,
                 };
                 let (how, expected) = model.enter(now, &ticket, how);
-                let answer = subject.enter(now, &ticket, how);
+                let note = note_of(subject, ticket.id);
+                let answer = subject.enter(now, &ticket, &note, how);
                 assert_eq!(answer, expected, "seed {seed} step {step}: {how:?} {ticket:?}");
                 if let Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) =
                     answer.0
@@ -212,7 +223,7 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
             10 => {
                 let id = choices.of(&ids);
                 let (Ok(expected), woken) = model.on(now, |line| line.evict(id));
-                let note = subject.note(step);
+                let note = subject.note(format!("evicted in step {step}"));
                 let answer = subject.evict(now, id, &note);
                 assert_eq!(answer, (expected, woken), "seed {seed} step {step}");
                 model.evicted.extend(expected.map(|_| (id, note)));

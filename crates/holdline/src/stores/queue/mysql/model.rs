@@ -79,12 +79,13 @@ impl Subject for Server {
         &mut self,
         now: u64,
         ticket: &Ticket,
+        note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
         // The quick statements are used every other time.
         let quick = match how {
-            Enter::Queue => text::quick_enter(&self.line, ticket, "quick"),
-            Enter::Keep(seq) => text::quick_renew(&self.line, ticket, "quick", seq),
+            Enter::Queue => text::quick_enter(&self.line, ticket, note),
+            Enter::Keep(seq) => text::quick_renew(&self.line, ticket, note, seq),
             Enter::Try => None,
         };
         if let Some(quick) = quick.filter(|_| now.is_multiple_of(2)) {
@@ -95,7 +96,7 @@ impl Subject for Server {
                 return (Ok(Standing::Admitted(seq)), Woken::new());
             }
         }
-        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how, 7);
+        let sql = text::enter(&self.line, ticket, note, how, 7);
         let rows = self.run(now, &sql);
         let (standing, woken) =
             text::standing(ticket, how, &rows).unwrap_or_else(|| panic!("{rows:?}"));

@@ -66,15 +66,19 @@ impl Server {
 
     /// The tickets that the last operation woke, with their places.
     fn woken(&self) -> Woken {
-        let rows = self.ask(0, "DELETE FROM \"holdline\".woken RETURNING p");
-        let payloads: Vec<&str> = rows.iter().filter_map(|row| row.text(0)).collect();
-        let admitted = payloads.iter().filter_map(|payload| payload.strip_prefix('w'));
-        let seq = |text: &str| Seq(text.parse().expect("a number"));
-        admitted
-            .map(|place| place.split_at(36))
-            .map(|(id, place)| (id_of(id).expect("an id"), seq(place)))
-            .collect()
+        let rows = self.ask(0, "DELETE FROM \"holdline\".woken RETURNING p, c");
+        let admitted = rows.iter().filter_map(|row| {
+            let (id, seq) = row.text(0)?.strip_prefix('w')?.split_at(36);
+            let id = id_of(id).expect("an id");
+            assert_eq!(row.text(1), Some(&*channel_of(id)), "another ticket's channel");
+            Some((id, Seq(seq.parse().expect("a number"))))
+        });
+        admitted.collect()
     }
+}
+
+fn channel_of(id: TicketId) -> String {
+    format!("channel_{}", id.0 % 3) // of three processes
 }
 
 impl Subject for Server {
@@ -82,6 +86,7 @@ impl Subject for Server {
         &mut self,
         now: u64,
         ticket: &Ticket,
+        note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
         let numbers = [
@@ -93,9 +98,10 @@ impl Subject for Server {
             ticket.min_token.cast_signed(),
             number_of(how),
         ];
+        let channel = channel_of(ticket.id);
         let mut params = vec![Param::Id(ticket.id)];
         params.extend(numbers.map(Param::Number));
-        params.extend([Param::Text("c"), Param::Text("a note")]);
+        params.extend([Param::Text(&channel), Param::Text(note)]);
         let answer = self.call(now, "enter", &params);
         let answer = encode::numbers(&answer, 0).expect("an array");
         let standing = encode::standing(ticket, &answer, true).expect("an answer that makes sense");
@@ -114,8 +120,8 @@ impl Subject for Server {
     }
 
     /// A PostgreSQL text cannot contain a zero.
-    fn note(&self, step: u32) -> String {
-        format!("evicted in step {step}")
+    fn note(&self, text: String) -> String {
+        text + ", with\nlines, ' and all"
     }
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {

@@ -41,7 +41,10 @@ fn model_of(text: &str, few: u8) -> redis::Script {
             "redis.pcall('PUBLISH', reply_order_channel, ",
             "redis.pcall('RPUSH', 'model:woken', ",
         )
-        .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
+        .replace(
+            "redis.pcall('PUBLISH', channel, ",
+            "redis.pcall('RPUSH', 'model:woken', channel .. ' ' .. ",
+        );
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
     redis::Script::new(&text)
 }
@@ -121,17 +124,28 @@ impl Server {
         let cues: Vec<_> = messages.iter().take_while(|message| message.is_empty()).collect();
         let rest = &messages[cues.len()..];
         assert!(cues.len() <= 1 && rest.iter().all(|message| !message.is_empty()), "{messages:?}");
-        assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with(b"w")));
-        let admitted = messages.iter().filter_map(|message| message.strip_prefix(b"w"));
-        admitted
-            .flat_map(|places| places.chunks(super::pubsub::PLACE))
-            .map(|place| super::pubsub::place_of(place).expect("a place"))
-            .collect()
+        let mut woken = Woken::new();
+        for message in rest {
+            let (channel, message) =
+                message.split_at(message.iter().position(|byte| *byte == b' ').expect("a channel"));
+            let Some(places) = message.strip_prefix(b" w") else { continue };
+            for place in places.chunks(super::pubsub::PLACE) {
+                let place = super::pubsub::place_of(place).expect("a place");
+                assert_eq!(channel, channel_of(place.0).as_bytes(), "another ticket's channel");
+                woken.insert(place);
+            }
+        }
+        assert!(cues.is_empty() || !woken.is_empty());
+        woken
     }
 }
 
-fn arguments(ticket: &Ticket, how: Enter) -> Vec<Vec<u8>> {
-    let tail = tail(ticket.id, "channel", "a note, with\nlines\0 and all");
+fn channel_of(id: TicketId) -> String {
+    format!("channel-{}", id.0 % 3) // of three processes
+}
+
+fn arguments(ticket: &Ticket, note: &str, how: Enter) -> Vec<Vec<u8>> {
+    let tail = tail(ticket.id, &channel_of(ticket.id), note);
     vec![wants(ticket, how, KEPT).to_vec(), tail]
 }
 
@@ -152,9 +166,10 @@ impl Subject for Server {
         &mut self,
         now: u64,
         ticket: &Ticket,
+        note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let value = self.step(letter(how).into(), arguments(ticket, how), now);
+        let value = self.step(letter(how).into(), arguments(ticket, note, how), now);
         let standing = standing(ticket, how, &value).expect("an answer that makes sense");
         (standing, self.woken())
     }
@@ -257,7 +272,7 @@ fn tokens_end_before_doubles_lose_count() {
         let script = model_of(ENTER.text(), FEW);
         let mut call = script.prepare_invoke();
         call.key("tokens{x}").key(last_micros / 1_000_000).key(last_micros % 1_000_000);
-        for arg in arguments(&ticket, Enter::Try) {
+        for arg in arguments(&ticket, "", Enter::Try) {
             call.arg(arg);
         }
         let value = call.invoke(&mut conn).expect("the script runs");

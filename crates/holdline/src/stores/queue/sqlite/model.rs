@@ -41,9 +41,10 @@ impl Subject for Rows {
         &mut self,
         now: u64,
         ticket: &Ticket,
+        note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let owner = Owner { process: now, note: Some("note".into()) };
+        let owner = Owner { process: now, note: Some(note.into()) };
         let enter =
             |conn: &Connection, line: &Name| operations::enter(conn, line, ticket, how, &owner);
         let (entered, woken) = self.at(now, enter);
