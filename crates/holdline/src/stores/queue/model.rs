@@ -1,5 +1,6 @@
 //! A model test: runs a server's rule against the kernel's line on random operations, step by step,
-//! with a clock that the test sets. Answers, wake-ups and tokens must agree.
+//! with a clock that the test sets. Answers, wake-ups and tokens must agree. Two lines take turns,
+//! since an operation on one must not touch the other.
 
 use crate::store::{
     EVICTIONS_KEPT, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId,
@@ -12,8 +13,10 @@ use std::time::Duration;
 /// The tickets that an operation woke, with their places.
 pub(super) type Woken = BTreeSet<(TicketId, Seq)>;
 
-/// One line in a server. Each operation happens at `now`, in microseconds on the server's clock.
+/// Two lines in a server. Each operation happens at `now`, in microseconds on the server's clock.
 pub(super) trait Subject {
+    /// Turns to a line, 0 or 1: all that follows is about it.
+    fn turn_to(&mut self, line: usize);
     /// Enters a ticket, always with the same note.
     fn enter(
         &mut self,
@@ -168,74 +171,118 @@ fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
     }
 }
 
-/// Compares a server's line, which is empty at first, with the kernel's. Each seed is a different
-/// run. Returns the greatest length of the line.
+/// One of the lines of a run.
+struct ModelLine {
+    model: Model,
+    ids: Vec<TicketId>,
+    capacity: u32,
+    seqs: Vec<(TicketId, Seq)>,
+    longest: u64,
+}
+
+impl ModelLine {
+    fn new(number: u128, tickets: u128) -> Self {
+        let id = |n| TicketId(u128::MAX / (tickets + 1) * n + 2 * n + number);
+        let ids = (0..tickets).map(id).collect();
+        ModelLine { model: Model::default(), ids, capacity: 1, seqs: Vec::new(), longest: 0 }
+    }
+
+    /// The time until the very instant at which a place lapses.
+    fn until_an_end(&self, choices: &mut Choices, now: u64) -> u64 {
+        let number = choices.0.usize(..self.ids.len());
+        let place = self.model.line_places.iter().nth(number);
+        place.map_or(0, |place| (place.expires.0 / 1000).saturating_sub(now))
+    }
+
+    fn enter(&mut self, subject: &mut dyn Subject, choices: &mut Choices, now: u64) {
+        let ticket = choices.ticket(&self.ids, self.capacity);
+        let known = self.seqs.iter().rev().find(|(id, _)| *id == ticket.id);
+        let how = match (choices.0.u8(..5), known) {
+            (0, _) => Enter::Try,
+            (1 | 2, Some((_, seq))) => Enter::Keep(*seq),
+            (3, Some((_, seq))) if choices.0.u8(..7) == 0 => Enter::Keep(Seq(seq.0 + 1)),
+            _ => Enter::Queue,
+        };
+        let (how, expected) = self.model.enter(now, &ticket, how);
+        let note = note_of(subject, ticket.id);
+        let answer = subject.enter(now, &ticket, &note, how);
+        assert_eq!(answer, expected, "{how:?} {ticket:?}");
+        if let Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) = answer.0 {
+            self.seqs.push((ticket.id, seq));
+        }
+    }
+
+    fn leave(&mut self, subject: &mut dyn Subject, choices: &mut Choices, now: u64, bars: bool) {
+        let id = choices.of(&self.ids);
+        let bars = bars && choices.0.u8(..20) == 0;
+        let (Ok(expected), woken) = self.model.on(now, |line| line.leave(id));
+        let answer = subject.leave(now, id, bars.then_some(BAR));
+        assert_eq!(answer, (expected, woken));
+        if bars {
+            self.model.barred.insert(id, now + BAR.as_micros() as u64);
+        }
+    }
+
+    fn evict(&mut self, subject: &mut dyn Subject, choices: &mut Choices, now: u64) {
+        let id = choices.of(&self.ids);
+        let (Ok(expected), woken) = self.model.on(now, |line| line.evict(id));
+        let note = subject.note(format!("evicted at {now}"));
+        let answer = subject.evict(now, id, &note);
+        assert_eq!(answer, (expected, woken));
+        self.model.evicted.extend(expected.map(|_| (id, note)));
+    }
+}
+
+/// Compares two lines of a server, which are empty at first, with the kernel's. Each seed is a
+/// different run. Returns the greatest length of the first line, which gets most operations.
 pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
-    let mut model = Model::default();
+    let mut lines = [0, 1].map(|number| ModelLine::new(number, subject.tickets()));
     let mut choices = Choices(fastrand::Rng::with_seed(seed), 0, subject.longest_lease());
-    let ids = subject.tickets();
-    let ids: Vec<_> = (0..ids).map(|n| TicketId(u128::MAX / (ids + 1) * n + n)).collect();
-    let (mut now, mut capacity) = (1_700_000_000_000_000, 1);
-    let mut seqs: Vec<(TicketId, Seq)> = Vec::new();
-    let mut longest = 0;
+    let mut now = 1_700_000_000_000_000;
+    // In some runs only: while a line has barred tickets, it is never idle.
+    let bars = subject.bars() && seed.is_multiple_of(3);
     for step in 0..steps {
-        longest = longest.max(model.head.count);
+        let _context = Context { seed, step };
+        let number = usize::from(choices.0.u8(..6) == 0);
+        subject.turn_to(number);
+        let line = &mut lines[number];
+        line.longest = line.longest.max(line.model.head.count);
         now += match choices.0.u8(..20) {
             0 => choices.0.u64(..4_000_000),
-            1..5 => 0,
+            1 => line.until_an_end(&mut choices, now),
+            2..6 => 0,
             _ => choices.0.u64(..50_000),
         };
         choices.1 = now - 1_000_000 + choices.0.u64(..2_000_000);
-        if model.head.count == 0 && choices.0.u8(..4) == 0 {
-            capacity = choices.of(&[1, 2, 5, 1 << 30]);
+        if line.model.head.count == 0 && choices.0.u8(..4) == 0 {
+            line.capacity = choices.of(&[1, 2, 5, 1 << 30]);
         }
         match choices.0.u8(..12) {
-            0..7 => {
-                let ticket = choices.ticket(&ids, capacity);
-                let known = seqs.iter().rev().find(|(id, _)| *id == ticket.id);
-                let how = match (choices.0.u8(..5), known) {
-                    (0, _) => Enter::Try,
-                    (1 | 2, Some((_, seq))) => Enter::Keep(*seq),
-                    (3, Some((_, seq))) if step % 7 == 0 => Enter::Keep(Seq(seq.0 + 1)),
-                    _ => Enter::Queue,
-                };
-                let (how, expected) = model.enter(now, &ticket, how);
-                let note = note_of(subject, ticket.id);
-                let answer = subject.enter(now, &ticket, &note, how);
-                assert_eq!(answer, expected, "seed {seed} step {step}: {how:?} {ticket:?}");
-                if let Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) =
-                    answer.0
-                {
-                    seqs.push((ticket.id, seq));
-                }
-            }
-            7..10 => {
-                let id = choices.of(&ids);
-                // In some runs only: while a line has barred tickets, it is never idle.
-                let bars = subject.bars() && seed.is_multiple_of(3) && choices.0.u8(..20) == 0;
-                let (Ok(expected), woken) = model.on(now, |line| line.leave(id));
-                let answer = subject.leave(now, id, bars.then_some(BAR));
-                assert_eq!(answer, (expected, woken), "seed {seed} step {step}");
-                if bars {
-                    model.barred.insert(id, now + BAR.as_micros() as u64);
-                }
-            }
-            10 => {
-                let id = choices.of(&ids);
-                let (Ok(expected), woken) = model.on(now, |line| line.evict(id));
-                let note = subject.note(format!("evicted in step {step}"));
-                let answer = subject.evict(now, id, &note);
-                assert_eq!(answer, (expected, woken), "seed {seed} step {step}");
-                model.evicted.extend(expected.map(|_| (id, note)));
-            }
+            0..7 => line.enter(subject, &mut choices, now),
+            7..10 => line.leave(subject, &mut choices, now, bars),
+            10 => line.evict(subject, &mut choices, now),
             _ => {
                 if choices.0.bool() {
                     subject.disturb(choices.0.u64(..));
                 }
-                same_view(subject, &model, now);
+                same_view(subject, &line.model, now);
             }
         }
     }
-    assert!(seqs.len() > steps as usize / 10, "the run did something");
-    longest
+    assert!(lines[0].seqs.len() > steps as usize / 10, "the run did something");
+    lines[0].longest
+}
+
+/// Tells which step of a run has failed.
+struct Context {
+    seed: u64,
+    step: u32,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {} step {}", self.seed, self.step);
+        }
+    }
 }

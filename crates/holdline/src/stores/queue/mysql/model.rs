@@ -39,7 +39,7 @@ impl Server {
             }
             conn
         });
-        Server { runtime, conn, line: Key::table(&Name::new("model").expect("a good name")) }
+        Server { runtime, conn, line: key("model") }
     }
 
     fn ask(&mut self, now: u64, statement: Statement) -> Answer {
@@ -68,6 +68,10 @@ async fn connected(url: &str) -> Conn {
     bare(&options).await.expect("the server runs")
 }
 
+fn key(name: &str) -> Key {
+    Key::table(&Name::new(name).expect("a good name"))
+}
+
 fn clocked(sql: &str) -> String {
     let sql = sql.replace(NOW, "@now");
     assert!(!sql.contains("SYSDATE"), "{sql}");
@@ -75,6 +79,10 @@ fn clocked(sql: &str) -> String {
 }
 
 impl Subject for Server {
+    fn turn_to(&mut self, line: usize) {
+        self.line = key(["model", "another"][line]);
+    }
+
     fn enter(
         &mut self,
         now: u64,
@@ -151,7 +159,7 @@ fn a_batch_ends(variable: &str) {
         return holdline_testkit::missing(&format!("{variable} is not set"));
     };
     let Server { runtime, mut conn, .. } = Server::start(&url, "holdline_refused");
-    let lines = ["a", "b"].map(|name| Key::table(&Name::new(name).expect("a good name")));
+    let lines = ["a", "b"].map(key);
     let queued = |line| {
         let (reply, _) = tokio::sync::oneshot::channel();
         Queued { statement: text::quick_leave(line, TicketId(1)), limit: Time(0), reply }

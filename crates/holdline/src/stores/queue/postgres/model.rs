@@ -16,6 +16,7 @@ struct Server {
     runtime: Runtime,
     session: Session,
     schema: String,
+    line: &'static str,
 }
 
 impl Server {
@@ -38,7 +39,7 @@ impl Server {
             )
             .replace("PERFORM pg_notify(", &format!("INSERT INTO \"{schema}\".woken VALUES ("));
         assert!(!text.contains("clock_timestamp") && !text.contains("notify"));
-        let server = Server { runtime, session, schema };
+        let server = Server { runtime, session, schema, line: "model" };
         let clear = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE;", server.schema);
         let woken = statement(&server.schema, "CREATE TABLE \"holdline\".woken (c text, p text);");
         let all = format!("{clear} {text}; {woken}");
@@ -59,7 +60,7 @@ impl Server {
 
     /// Calls a function with the name of the line and these parameters.
     fn call(&self, now: u64, function: &str, params: &[Param<'_>]) -> Row {
-        let params = [&[Param::Text("x")], params].concat();
+        let params = [&[Param::Text(self.line)], params].concat();
         let sql = encode::call(&format!("SELECT \"holdline\".{function}"), &params);
         self.ask(now, &sql.expect("no zeros")).remove(0)
     }
@@ -82,6 +83,10 @@ fn channel_of(id: TicketId) -> String {
 }
 
 impl Subject for Server {
+    fn turn_to(&mut self, line: usize) {
+        self.line = ["model", "another"][line];
+    }
+
     fn enter(
         &mut self,
         now: u64,
@@ -125,7 +130,7 @@ impl Subject for Server {
     }
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
-        let rows = self.ask(now, "SELECT * FROM \"holdline\".look('x')");
+        let rows = self.ask(now, &format!("SELECT * FROM \"holdline\".look('{}')", self.line));
         (snapshot(&rows).expect("a view"), self.woken())
     }
 }

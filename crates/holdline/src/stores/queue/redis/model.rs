@@ -12,15 +12,11 @@ use holdline_testkit::redis::start;
 use redis::{Connection, Value};
 use std::time::Duration;
 
-const KEYS: [&str; 7] = [
-    "model{x}",
-    "model{x}:p",
-    "model{x}:q",
-    "model{x}:e",
-    "model{x}:x",
-    "model{x}:v",
-    "modelclock",
-];
+/// A line's keys.
+fn keys(line: &str) -> [String; 6] {
+    ["", ":p", ":q", ":e", ":x", ":v"].map(|suffix| format!("model{{{line}}}{suffix}"))
+}
+
 const IDLE: Duration = Duration::from_secs(600);
 const KEPT: Kept = Kept { idle: IDLE, clock_span: Duration::from_secs(1) };
 
@@ -51,6 +47,7 @@ fn model_of(text: &str, few: u8) -> redis::Script {
 
 struct Server {
     conn: Connection,
+    keys: [String; 6],
     enter: redis::Script,
     leave: redis::Script,
     evict: redis::Script,
@@ -72,7 +69,7 @@ impl Server {
         now: u64,
     ) -> Value {
         let mut call = script.prepare_invoke();
-        call.key(KEYS[0]).key(now / 1_000_000).key(now % 1_000_000).key(more);
+        call.key(&self.keys[0]).key(now / 1_000_000).key(now % 1_000_000).key(more);
         for arg in args {
             call.arg(arg);
         }
@@ -103,9 +100,9 @@ impl Server {
         };
         let head = [vec![letters.into_bytes()], order(), idle()].concat();
         let nobody = || going(TicketId(1 << 127));
-        let script = self.together.clone();
+        let (script, line) = (self.together.clone(), self.keys[0].clone());
         let args = [head, args, nobody(), nobody(), nobody()].concat();
-        let answer = self.run_on(&KEYS[..1], &script, &args, now);
+        let answer = self.run_on(&[&line], &script, &args, now);
         let Value::Array(mut answers) = answer else { panic!("{answer:?}") };
         assert_eq!(answers[1..], [const { Value::Int(0) }; 3]);
         answers.swap_remove(0)
@@ -162,6 +159,10 @@ fn order() -> Vec<Vec<u8>> {
 }
 
 impl Subject for Server {
+    fn turn_to(&mut self, line: usize) {
+        self.keys = keys(["x", "y"][line]);
+    }
+
     fn enter(
         &mut self,
         now: u64,
@@ -208,7 +209,7 @@ impl Subject for Server {
 
     /// The indexes may be removed at any time: they are rebuilt from the places.
     fn disturb(&mut self, random: u64) {
-        let key = if random.is_multiple_of(2) { KEYS[2] } else { KEYS[3] };
+        let key = &self.keys[if random.is_multiple_of(2) { 2 } else { 3 }];
         let _: () = redis::cmd("DEL").arg(key).query(&mut self.conn).expect("works");
     }
 }
@@ -220,14 +221,16 @@ fn agree(seed: u64, few: u8) {
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
         conn: client.get_connection().expect("it runs"),
+        keys: keys("x"),
         enter: model_of(ENTER.text(), few),
         leave: model_of(LEAVE.text(), few),
         evict: model_of(EVICT.text(), few),
         look: model_of(LOOK.text(), few),
         together: model_of(BATCH.text(), few),
     };
-    let _: () =
-        redis::cmd("DEL").arg(&KEYS).arg("model:woken").query(&mut server.conn).expect("ok");
+    let mut clear = redis::cmd("DEL");
+    clear.arg(&keys("x")).arg(&keys("y")).arg(&["modelclock", "model:woken"]);
+    let _: () = clear.query(&mut server.conn).expect("works");
     run(&mut server, seed, 4000);
 }
 

@@ -37,6 +37,10 @@ impl Rows {
 }
 
 impl Subject for Rows {
+    fn turn_to(&mut self, line: usize) {
+        self.line = Name::new(["model", "another"][line]).expect("a good name");
+    }
+
     fn enter(
         &mut self,
         now: u64,
