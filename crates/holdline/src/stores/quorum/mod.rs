@@ -189,7 +189,8 @@ impl Quorum {
     ) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
-        let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
+        let has = |number: usize| seqs[number].is_some();
+        let mut round = Round::among(&self.nodes, line, Self::node_timeout(ticket.lease), has);
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
                 Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
