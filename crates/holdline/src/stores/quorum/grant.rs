@@ -80,7 +80,7 @@ impl Quorum {
         if outcome.hopeless_by_no() {
             // The rest of it on a minority blocks rivals until the holder, once notified, leaves.
             // Leaving here would admit them before that.
-            self.held().remove(&ticket.id);
+            self.forget(ticket.id);
             return Ok(Standing::Lost);
         }
         Err(self.unavailable(line, outcome.failures()))

@@ -61,7 +61,7 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// Notified when a ticket that held leaves.
+    /// Notified when a ticket that held does not hold any more.
     left: Notify,
     /// The tickets that are leaving after a try, or whose grant was found lost. If the caller stops
     /// waiting, or no majority confirms the departure, the same ticket may ask again, and a late
@@ -113,6 +113,13 @@ impl Quorum {
 
     fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
         self.shared.held.lock()
+    }
+
+    /// Records that a ticket does not hold any more. This ends the requests for its missing places.
+    fn forget(&self, id: TicketId) {
+        if self.held().remove(&id).is_some() {
+            self.shared.left.notify_waiters();
+        }
     }
 
     fn over(&self) -> MutexGuard<'_, HashSet<TicketId>> {
@@ -220,9 +227,7 @@ impl Quorum {
         timeout: Duration,
         until: Until,
     ) -> Result<bool> {
-        if self.held().remove(&id).is_some() {
-            self.shared.left.notify_waiters();
-        }
+        self.forget(id);
         let sent = clock::now();
         let mut round = Round::new(&self.nodes, line, timeout);
         for node in self.nodes.iter() {
