@@ -301,6 +301,28 @@ async fn a_departure_that_is_repeated_does_not_meet_the_same_ticket_again() {
     assert!(!(held && matches!(other, Standing::Admitted(_))), "two hold");
 }
 
+/// The same while the departure is under way for longer than the try waits for it.
+#[tokio::test]
+async fn a_departure_that_is_under_way_does_not_meet_the_same_ticket_again() {
+    let nodes = nodes(3);
+    let (mine, rival, note) = (quorum(&nodes), quorum(&nodes), Arc::from(""));
+    for node in &nodes[..2] {
+        node.enter(&name(), &ticket(1), &note, Enter::Try).await.expect("works");
+    }
+    nodes[2].calls(Op::Leave, 0, 1, Fault::Delay(Duration::from_millis(250)));
+    let enter = async || mine.enter(&name(), &ticket(2), &note, Enter::Try).await;
+    let standing = enter().await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    for node in &nodes[..2] {
+        node.leave(&name(), TicketId(1)).await.expect("works");
+    }
+    nodes[0].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let held = matches!(enter().await, Ok(Standing::Admitted(_)));
+    until("it has left", async || nodes[2].under_way(Op::Leave) == 0).await;
+    let other = rival.enter(&name(), &ticket(3), &note, Enter::Try).await.expect("works");
+    assert!(!(held && matches!(other, Standing::Admitted(_))), "two hold");
+}
+
 /// Nor is it brought in again there before.
 #[tokio::test]
 async fn a_repair_waits_for_the_departure_of_the_same_ticket() {

@@ -149,11 +149,10 @@ impl Quorum {
         let ticket = &Ticket { min_token, ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
-            if node.is_leaving(ticket.id) {
-                round.answered(node, (Vote::No, None));
-                continue;
-            }
             round.ask(node, async move {
+                if !node.has_left(ticket.id).await {
+                    return Ok((Vote::No, None));
+                }
                 let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
                 Ok(match standing {
                     Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
