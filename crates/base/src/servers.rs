@@ -64,7 +64,8 @@ impl<'a> Url<'a> {
         Ok(url)
     }
 
-    /// The hosts and their ports, decoded. An omitted host is this machine.
+    /// The hosts and their ports, decoded. An omitted host is this machine, but not as one of
+    /// several: with a comma too many, this machine would be one of the servers.
     ///
     /// # Errors
     ///
@@ -72,6 +73,9 @@ impl<'a> Url<'a> {
     pub fn hosts(&self, default_port: u16) -> Result<Vec<(String, u16)>, &'static str> {
         let host = |text| {
             let (host, port) = url::host_and_port(text)?;
+            if text.is_empty() && !self.hosts.is_empty() {
+                return Err("has a comma without a host before or after it");
+            }
             let host = url::decode(if host.is_empty() { "127.0.0.1" } else { host })?;
             if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err("has a host that is no host");
@@ -182,6 +186,22 @@ mod tests {
         assert_eq!((path.as_str(), options), ("team/.", vec![("x".to_owned(), " y".to_owned())]));
         assert_eq!(servers.to_string(), "me@a:7,b:1,[::1]:7");
         assert!(!format!("{servers:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn a_host_is_omitted_only_if_there_is_no_other() {
+        let hosts = |rest| {
+            let invalid = |why: &str| Error::new(ErrorKind::Invalid, why);
+            Url::read(rest, invalid)?.hosts(7).map_err(invalid)
+        };
+        let here = |port| ("127.0.0.1".to_owned(), port);
+        assert_eq!(hosts("//").expect("good"), [here(7)]);
+        assert_eq!(hosts("//me@/x").expect("good"), [here(7)]);
+        assert_eq!(hosts("//:1,:2/x").expect("good"), [here(1), here(2)]);
+        for bad in ["//a,", "//,a", "//a,,b/x", "//,"] {
+            let error = hosts(bad).expect_err(bad).to_string();
+            assert!(error.contains("a comma without a host"), "{bad}: {error}");
+        }
     }
 
     #[test]

@@ -143,6 +143,11 @@ impl Chaos {
         self.load(op).all.load(Ordering::Relaxed)
     }
 
+    /// The number of calls of `op` that have not ended yet.
+    pub fn under_way(&self, op: Op) -> usize {
+        self.load(op).under_way.load(Ordering::Relaxed)
+    }
+
     /// The highest number of concurrent calls of `op`.
     pub fn most_at_once(&self, op: Op) -> usize {
         self.load(op).most_at_once.load(Ordering::Relaxed)

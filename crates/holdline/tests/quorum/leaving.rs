@@ -189,15 +189,42 @@ async fn a_place_that_is_asked_for_again_does_not_outlast_the_lock() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(nodes[4].count(Op::Enter), asked + 1, "it has not answered yet");
-    // What came after the departure would be seen for a while.
-    nodes[4].calls(Op::Leave, 1, 1, Fault::Delay(Duration::from_millis(500)));
     quorum.leave(&name, ticket.id).await.expect("works");
-    until("the request has ended", async || {
-        assert_eq!(taken(&nodes).await, NOWHERE);
-        nodes[4].count(Op::Leave) == 2
+    // The request would take seconds otherwise. When it has ended, it leaves once more.
+    others_run().await;
+    assert_eq!((nodes[4].under_way(Op::Enter), nodes[4].count(Op::Leave)), (0, 2));
+    assert_eq!(taken(&nodes).await, NOWHERE);
+}
+
+/// The same for a lock that a renewal finds lost.
+#[tokio::test]
+async fn a_place_that_is_asked_for_again_does_not_outlast_a_lock_that_is_lost() {
+    let nodes = nodes(3);
+    let quorum = quorum(&nodes);
+    let (name, note, mut ticket) = (name(), Arc::from(""), ticket(1));
+    ticket.lease = Duration::from_secs(5); // two tenths of it later it is asked for
+    nodes[2].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
+    nodes[2].always(Op::Enter, Fault::Delay(Duration::from_secs(60)));
+    let renewal = async || quorum.enter(&name, &ticket, &note, Enter::Keep(token)).await;
+    until("it is asked for", async || {
+        assert_eq!(renewal().await.expect("works"), Standing::Admitted(token));
+        nodes[2].under_way(Op::Enter) > 0
     })
     .await;
-    assert_eq!(taken(&nodes).await, NOWHERE);
+    nodes[0].leave(&name, ticket.id).await.expect("works");
+    nodes[1].leave(&name, ticket.id).await.expect("works");
+    assert_eq!(renewal().await.expect("two say so"), Standing::Lost);
+    others_run().await;
+    assert_eq!((nodes[2].under_way(Op::Enter), nodes[2].count(Op::Leave)), (0, 1));
+}
+
+/// Lets the other tasks of this thread run.
+async fn others_run() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Each time, also after the worker has once had nothing left to do.
@@ -270,6 +297,28 @@ async fn a_departure_that_is_repeated_does_not_meet_the_same_ticket_again() {
     nodes[0].calls(Op::Enter, 0, 1, Fault::FailBefore);
     let held = matches!(enter().await, Standing::Admitted(_));
     until("it is repeated", async || nodes[2].count(Op::Leave) >= 3).await;
+    let other = rival.enter(&name(), &ticket(3), &note, Enter::Try).await.expect("works");
+    assert!(!(held && matches!(other, Standing::Admitted(_))), "two hold");
+}
+
+/// The same while the departure is under way for longer than the try waits for it.
+#[tokio::test]
+async fn a_departure_that_is_under_way_does_not_meet_the_same_ticket_again() {
+    let nodes = nodes(3);
+    let (mine, rival, note) = (quorum(&nodes), quorum(&nodes), Arc::from(""));
+    for node in &nodes[..2] {
+        node.enter(&name(), &ticket(1), &note, Enter::Try).await.expect("works");
+    }
+    nodes[2].calls(Op::Leave, 0, 1, Fault::Delay(Duration::from_millis(250)));
+    let enter = async || mine.enter(&name(), &ticket(2), &note, Enter::Try).await;
+    let standing = enter().await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    for node in &nodes[..2] {
+        node.leave(&name(), TicketId(1)).await.expect("works");
+    }
+    nodes[0].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let held = matches!(enter().await, Ok(Standing::Admitted(_)));
+    until("it has left", async || nodes[2].under_way(Op::Leave) == 0).await;
     let other = rival.enter(&name(), &ticket(3), &note, Enter::Try).await.expect("works");
     assert!(!(held && matches!(other, Standing::Admitted(_))), "two hold");
 }

@@ -2,7 +2,7 @@
 //! are back. And what a quorum refuses, and what it tells of evictions.
 
 use crate::{client, name, nodes, quorum, ticket};
-use holdline::store::{Enter, Store, Ticket};
+use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{ErrorKind, Mutex, open};
@@ -57,6 +57,23 @@ async fn rivals_end_their_ties_on_a_bare_majority() {
             soon("an end", rival).await.expect("no rival fails");
         }
     }
+}
+
+/// The others may be a majority, and have no place of this lock: it depends on the silent node. One
+/// renewal of three suffices, whichever it is. G14.
+#[tokio::test]
+async fn a_silent_node_that_a_lock_depends_on_is_asked() {
+    let nodes = nodes(3);
+    let (quorum, name, note) = (quorum(&nodes), name(), Arc::from(""));
+    nodes[2].enter(&name, &ticket(1), &note, Enter::Try).await.expect("works");
+    let enter = async |how| quorum.enter(&name, &ticket(2), &note, how).await;
+    let standing = enter(Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
+    nodes[1].calls(Op::Enter, 0, 1, Fault::HangBefore);
+    let error = enter(Enter::Keep(token)).await.expect_err("only one says that it has it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let standing = enter(Enter::Keep(token)).await.expect("both answer");
+    assert_eq!(standing, Standing::Admitted(token));
 }
 
 /// Once it is known to be silent, a node is asked in the background only, and by one question at a

@@ -284,8 +284,9 @@ impl std::fmt::Debug for Inner {
 /// Opens the store for the part of a URL after `memory:`.
 pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
     if rest.contains(['/', '?', '#']) {
-        let message =
-            format!("memory:{rest} is refused: a memory store has only a name, as in memory:tests");
+        // It is not shown, because it may be another store's URL, with a password.
+        let message = "the URL of a memory store is refused: it has only a name, as in \
+                       memory:tests, and no /, ? or #";
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(Arc::new(if rest.is_empty() { Memory::new() } else { Memory::shared(rest) }))
@@ -294,6 +295,15 @@ pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_that_is_no_name_is_refused_and_not_shown() {
+        for rest in ["//me:s3cret@host", "/me:s3cret", "a?password=s3cret", "s3cret#"] {
+            let error = open(rest).expect_err(rest);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(!format!("{error:#}").contains("s3cret"), "{error}");
+        }
+    }
 
     #[test]
     fn a_name_is_forgotten_with_its_store() {

@@ -128,7 +128,7 @@ struct CancelGuard<'a> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         for id in self.ids {
-            self.quorum.held().remove(id);
+            self.quorum.forget(*id);
             self.quorum.nodes.iter().for_each(|node| node.leave_later(self.line, *id));
         }
     }

@@ -58,9 +58,10 @@ impl Quorum {
         let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
         let Some(grant) = grant else { return Ok(Standing::Lost) };
         let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
-        let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
-        for (node, node_place) in self.nodes.iter().zip(grant.node_places) {
-            match node_place {
+        let has = |number: usize| matches!(grant.node_places[number], NodePlace::Taken(_));
+        let mut round = Round::among(&self.nodes, line, Self::node_timeout(ticket.lease), has);
+        for (node, node_place) in self.nodes.iter().zip(&grant.node_places) {
+            match *node_place {
                 NodePlace::Taken(seq) => round.ask(node, async move {
                     let standing = node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
                     let kept = matches!(standing, Standing::Admitted(_));
@@ -79,7 +80,7 @@ impl Quorum {
         if outcome.hopeless_by_no() {
             // The rest of it on a minority blocks rivals until the holder, once notified, leaves.
             // Leaving here would admit them before that.
-            self.held().remove(&ticket.id);
+            self.forget(ticket.id);
             return Ok(Standing::Lost);
         }
         Err(self.unavailable(line, outcome.failures()))

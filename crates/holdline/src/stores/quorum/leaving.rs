@@ -15,7 +15,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The most concurrent requests, in addition to the worker's one.
 const UNDER_WAY: usize = 64;
@@ -33,6 +33,8 @@ pub(super) struct Leaving {
     health: Arc<Health>,
     under_way: Arc<Semaphore>,
     queue: Mutex<Queue>,
+    /// Notified when a request under way has ended.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ struct Queue {
     places: VecDeque<Place>,
     /// The tickets of those places.
     known: HashSet<TicketId>,
+    /// The tickets that requests under way are about, in addition to the worker's.
+    begun: Vec<TicketId>,
     /// Whether a worker runs.
     working: bool,
 }
@@ -54,7 +58,8 @@ struct Place {
 impl Leaving {
     pub(super) fn new(store: Arc<dyn Store>, health: Arc<Health>) -> Self {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY));
-        Leaving { store, health, under_way, queue: Mutex::default() }
+        let (queue, ended) = (Mutex::default(), Notify::new());
+        Leaving { store, health, under_way, queue, ended }
     }
 
     /// Releases a place. If that takes longer, it continues in a task of its own, because a dropped
@@ -95,7 +100,12 @@ impl Leaving {
         if let Some(left) = leaving.as_mut().now_or_never() {
             return Box::pin(std::future::ready(left));
         }
-        let task = runtime.spawn(leaving);
+        let begun = Begun::new(self, id);
+        let task = runtime.spawn(async move {
+            let left = leaving.await;
+            drop(begun);
+            left
+        });
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(late())) })
     }
 
@@ -120,7 +130,22 @@ impl Leaving {
 
     /// Whether a place of this ticket is still to be released.
     pub(super) fn has(&self, id: TicketId) -> bool {
-        self.queue.lock().known.contains(&id)
+        let queue = self.queue.lock();
+        queue.known.contains(&id) || queue.begun.contains(&id)
+    }
+
+    /// Waits for the requests under way about this ticket. Returns whether none is to be repeated.
+    pub(super) async fn are_done(&self, id: TicketId) -> bool {
+        loop {
+            let ended = self.ended.notified();
+            {
+                let queue = self.queue.lock();
+                if !queue.begun.contains(&id) {
+                    return !queue.known.contains(&id);
+                }
+            }
+            ended.await;
+        }
     }
 
     /// The place to release next. If there is none, the worker is done.
@@ -133,8 +158,32 @@ impl Leaving {
             }
             queue.known.remove(&place.id);
         }
-        *queue = Queue::default(); // with its memory
+        (queue.places, queue.known) = Default::default(); // with their memory
+        queue.working = false;
         None
+    }
+}
+
+/// A request under way about a ticket. It also ends with the runtime that it runs on.
+struct Begun(Arc<Leaving>, TicketId);
+
+impl Begun {
+    fn new(leaving: &Arc<Leaving>, id: TicketId) -> Self {
+        leaving.queue.lock().begun.push(id);
+        Begun(Arc::clone(leaving), id)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Begun(leaving, id) = self;
+        {
+            let mut queue = leaving.queue.lock();
+            if let Some(at) = queue.begun.iter().position(|begun| begun == id) {
+                queue.begun.swap_remove(at);
+            }
+        }
+        leaving.ended.notify_waiters();
     }
 }
 

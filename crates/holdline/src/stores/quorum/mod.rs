@@ -61,7 +61,7 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// Notified when a ticket that held leaves.
+    /// Notified when a ticket that held does not hold any more.
     left: Notify,
     /// The tickets that are leaving after a try, or whose grant was found lost. If the caller stops
     /// waiting, or no majority confirms the departure, the same ticket may ask again, and a late
@@ -115,6 +115,13 @@ impl Quorum {
         self.shared.held.lock()
     }
 
+    /// Records that a ticket does not hold any more. This ends the requests for its missing places.
+    fn forget(&self, id: TicketId) {
+        if self.held().remove(&id).is_some() {
+            self.shared.left.notify_waiters();
+        }
+    }
+
     fn over(&self) -> MutexGuard<'_, HashSet<TicketId>> {
         self.shared.over.lock()
     }
@@ -142,11 +149,10 @@ impl Quorum {
         let ticket = &Ticket { min_token, ..*ticket };
         let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
-            if node.is_leaving(ticket.id) {
-                round.answered(node, (Vote::No, None));
-                continue;
-            }
             round.ask(node, async move {
+                if !node.has_left(ticket.id).await {
+                    return Ok((Vote::No, None));
+                }
                 let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
                 Ok(match standing {
                     Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
@@ -189,7 +195,8 @@ impl Quorum {
     ) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { min_token: token.0.max(ticket.min_token), ..*ticket };
-        let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
+        let has = |number: usize| seqs[number].is_some();
+        let mut round = Round::among(&self.nodes, line, Self::node_timeout(ticket.lease), has);
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
                 Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
@@ -219,9 +226,7 @@ impl Quorum {
         timeout: Duration,
         until: Until,
     ) -> Result<bool> {
-        if self.held().remove(&id).is_some() {
-            self.shared.left.notify_waiters();
-        }
+        self.forget(id);
         let sent = clock::now();
         let mut round = Round::new(&self.nodes, line, timeout);
         for node in self.nodes.iter() {

@@ -150,6 +150,12 @@ impl Node {
         self.leaving.has(id)
     }
 
+    /// Waits for the requests to release this ticket's place that are under way. Returns whether
+    /// none is left to repeat.
+    pub(super) async fn has_left(&self, id: TicketId) -> bool {
+        self.leaving.are_done(id).await
+    }
+
     /// Releases a place there as soon as the node answers.
     pub(super) fn leave_later(&self, line: &Name, id: TicketId) {
         self.leaving.later(line, id);

@@ -51,8 +51,8 @@ pub(super) struct Round<'a, T> {
     slots: Vec<Slot<'a, T>>,
     tally: Tally,
     timeout: Duration,
-    /// Which nodes are left out, because they are silent and there are enough others. Decided once:
-    /// of a node that falls silent meanwhile, the answer may be needed.
+    /// Which nodes are left out, because they are silent and enough others can say yes. Decided
+    /// once: of a node that falls silent meanwhile, the answer may be needed.
     left_out: Vec<bool>,
 }
 
@@ -68,9 +68,19 @@ pub(super) struct Outcome<T> {
 impl<'a, T> Round<'a, T> {
     /// Creates a round about this line, in which each node has this time limit.
     pub(super) fn new(nodes: &[Node], line: &'a Name, timeout: Duration) -> Self {
+        Round::among(nodes, line, timeout, |_| true)
+    }
+
+    /// Creates a round in which only the nodes with these numbers can say yes.
+    pub(super) fn among(
+        nodes: &[Node],
+        line: &'a Name,
+        timeout: Duration,
+        can: impl Fn(usize) -> bool,
+    ) -> Self {
         let tally = Tally::new(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         let mut left_out: Vec<bool> = nodes.iter().map(Node::is_silent).collect();
-        let there = left_out.iter().filter(|silent| !**silent).count();
+        let there = (0..nodes.len()).filter(|number| can(*number) && !left_out[*number]).count();
         if there < tally.majority() as usize {
             left_out.fill(false);
         }
