@@ -294,6 +294,31 @@ async fn a_slot_that_moves_to_a_new_node() {
     }
 }
 
+/// No command is redirected to that node: nobody but the cluster says that it has locks.
+#[tokio::test]
+async fn locks_at_a_node_that_was_added_are_listed() {
+    let (Some(nodes), Some(new)) = (cluster(), lone_node()) else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let held = Mutex::new(&one, "a").lease(Duration::from_secs(60)).lock().await.expect("works");
+    let names = async || two.list("").await.expect("works").len();
+    assert_eq!(names().await, 1);
+    join(&nodes, &new).await;
+    let (slot, owner) = place_of(&nodes, "holdline:{a}");
+    let moving = Moving { slot, from: &nodes[owner], to: &new };
+    moving.begin();
+    moving.move_keys();
+    moving.end();
+    until("all nodes know where the slot is", async || {
+        let slots = |node: &Server| node.query::<redis::Value>(&["CLUSTER", "SLOTS"]);
+        let port = redis::Value::Int(new.port().into());
+        nodes.iter().all(|node| format!("{:?}", slots(node)).contains(&format!("{port:?}")))
+    })
+    .await;
+    assert_eq!(names().await, 1);
+    held.unlock().await.expect("held all the time");
+}
+
 /// A redirection is followed also if the node that is asked for the slots has not heard of it.
 #[tokio::test]
 async fn a_node_that_knows_an_earlier_owner() {
