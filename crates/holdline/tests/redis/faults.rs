@@ -359,6 +359,50 @@ async fn half_removed_lines_admit_nobody_twice() {
     assert!(matches!(next, Standing::Admitted(seq) if seq > seqs[11]), "{next:?}");
 }
 
+/// A place that somebody removes, a field alone or all of it, is neither waited for nor let in.
+#[tokio::test]
+async fn places_that_were_removed_by_hand_do_not_count() {
+    let Some(server) = private("removed_by_hand", &[]) else { return };
+    let client = server.open("").await;
+    let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
+    let ticket = |id| holdline_testkit::ticket(id, Duration::from_secs(60));
+    let mut seqs = Vec::new();
+    for id in 1..13 {
+        match store.enter(&line, &ticket(id), &note, Enter::Queue).await.expect("works") {
+            Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. } => seqs.push(seq),
+            other => panic!("{other:?}"),
+        }
+    }
+    let keep = async |id: u128| {
+        let seq = seqs[id as usize - 1];
+        store.enter(&line, &ticket(id), &note, Enter::Keep(seq)).await.expect("works")
+    };
+    let remove = |command, suffix, id: u128| {
+        let key = format!("holdline:{{x}}:{suffix}");
+        assert_eq!(server.query::<i64>(&[command, &key, &format!("{id:032x}")]), 1);
+    };
+    // The first waiter.
+    remove("HDEL", "p", 2);
+    assert!(store.leave(&line, TicketId(1)).await.expect("works"));
+    assert!(matches!(keep(4).await, Standing::Waiting { .. }), "the third is first");
+    assert_eq!(keep(3).await, Standing::Admitted(seqs[2]));
+    // The holder.
+    for (command, suffix) in [("HDEL", "p"), ("ZREM", "q"), ("ZREM", "e")] {
+        remove(command, suffix, 3);
+    }
+    assert!(matches!(keep(5).await, Standing::Waiting { .. }), "the fourth is first");
+    assert_eq!(keep(4).await, Standing::Admitted(seqs[3]));
+    // What is sorted.
+    remove("ZREM", "q", 5);
+    remove("ZREM", "e", 6);
+    assert!(store.leave(&line, TicketId(4)).await.expect("works"));
+    assert!(matches!(keep(6).await, Standing::Waiting { .. }), "the fifth is first");
+    assert_eq!(keep(5).await, Standing::Admitted(seqs[4]));
+    for id in [1, 2, 3, 4] {
+        assert_eq!(keep(id).await, Standing::Lost);
+    }
+}
+
 /// A number so high that its successor is the same, with no weight: the server is not kept busy.
 #[tokio::test]
 async fn a_record_that_somebody_changed_keeps_no_server_busy() {
