@@ -1,6 +1,7 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
 use crate::fake;
+use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::private;
@@ -315,6 +316,27 @@ async fn when_memory_runs_out_locks_can_be_kept_and_released() {
     first.unlock().await.expect("released");
     let next = soon("admitted", waiting).await.expect("no panic");
     next.expect("admitted").unlock().await.expect("held");
+}
+
+/// So can many at once, whose calls go together.
+#[tokio::test]
+async fn when_memory_runs_out_many_can_be_kept_and_released_at_once() {
+    let Some(server) = private("oom_many", &[]) else { return };
+    let client = server.open("").await;
+    let lock = async |n| {
+        let lock = Mutex::new(&client, format!("name {n}")).lease(Duration::from_secs(120));
+        lock.lock().await.expect("works")
+    };
+    let guards = join_all((0..40).map(lock)).await;
+    let _: () = server.query(&["CONFIG", "SET", "maxmemory", "1"]);
+    let extend = async |guard: &holdline::Guard| guard.extend(Duration::from_secs(240)).await;
+    for kept in join_all(guards.iter().map(extend)).await {
+        kept.expect("it needs no room");
+    }
+    for released in join_all(guards.into_iter().map(holdline::Guard::unlock)).await {
+        released.expect("nor does this");
+    }
+    Mutex::new(&client, "new").try_lock().await.expect_err("no room");
 }
 
 #[tokio::test]
