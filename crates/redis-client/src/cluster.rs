@@ -144,12 +144,14 @@ impl Cluster {
         fault.filter(|_| values.is_empty()).map_or(Ok(values), Err)
     }
 
-    /// The keys of all primaries that match a pattern. The caller limits the time.
+    /// The keys of all primaries that match a pattern. The caller limits the time. Looks up the
+    /// primaries first: nothing would redirect it to a new one.
     pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        let lookup = self.lookup(&mut self.state.lock());
+        ended(lookup).await?;
         let primaries = self.primaries().await?;
         let scans = primaries.iter().map(|primary| primary.scan_one(pattern));
-        let found = try_join_all(scans).await.inspect_err(|_| self.state.lock().doubtful = true);
-        Ok(found?.concat())
+        Ok(try_join_all(scans).await?.concat())
     }
 
     /// Looks up who serves which slot, unless that is known.

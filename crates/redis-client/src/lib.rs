@@ -6,6 +6,7 @@
 //!   it breaks. Every call has a time limit, and a [`Fault`] says whether the server may have
 //!   carried it out.
 //! - [`Notices`]: the connection for messages on channels.
+//! - [`primaries`]: the nodes of a cluster that serve keys.
 //! - [`what_answers`]: detects what listens at an address that does not behave like Redis.
 //!
 //! ```no_run
@@ -41,3 +42,4 @@ pub use connection::{Connection, Script};
 pub use fault::{Fault, broken, says};
 pub use notices::{Event, Notices};
 pub use probe::why as what_answers;
+pub use slots::primaries;

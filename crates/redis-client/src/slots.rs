@@ -56,6 +56,11 @@ impl Slots {
     }
 }
 
+/// The primaries in a reply to `CLUSTER SLOTS` of a node at this host, each once.
+pub fn primaries(reply: &Value, host: &str) -> Vec<(String, u16)> {
+    Slots::read(reply, host).map(|slots| slots.nodes()).unwrap_or_default()
+}
+
 /// The host and port of a node in a reply to `CLUSTER SLOTS`.
 fn node(value: &Value, asked: &str) -> Option<Node> {
     let Value::Array(parts) = value else { return None };

@@ -175,6 +175,16 @@ async fn each_primary_of_a_cluster_is_looked_at() {
     found(&examine(&url).await, "reachable", Level::Problem, "failed");
 }
 
+/// Such nodes are at the host that was asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn primaries_that_have_no_host_name_are_found() {
+    let preferred = ["--cluster-preferred-endpoint-type", "hostname"];
+    let Some(nodes) = redis::cluster_with(&preferred) else { return };
+    let report = examine(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port())).await;
+    let roles = report.findings.iter().filter(|finding| finding.check == "role").count();
+    assert_eq!(roles, 3, "{report:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_away_or_is_another_is_said_once() {
     let Some(mut server) = durable("doctor-away") else { return };

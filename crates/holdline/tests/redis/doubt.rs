@@ -276,6 +276,28 @@ async fn a_request_whose_reply_makes_no_sense_is_barred() {
     assert_eq!(direct.inspect("x").await.expect("works").holders, []);
 }
 
+/// G7: nor does one whose ticket was given up twice, because the first reply to that made no sense:
+/// it need not have been barred by then.
+#[tokio::test]
+async fn a_request_that_comes_late_is_barred_by_the_departure_that_is_answered() {
+    let Some(server) = private("late_twice", &[]) else { return };
+    let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
+    let over = late.open().await;
+    let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
+    late.keep_next(true);
+    over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await.expect_err("no answer");
+    let request = std::mem::take(&mut late.state.lock().expect("no panic").kept);
+    late.serve_again();
+    until("it is connected", async || over.inspect("x").await.is_ok()).await;
+    late.keep_next_and_say("*0\r\n");
+    let left = over.store().leave(&name, TicketId(7)).await;
+    assert_eq!(left.expect_err("it is no answer").kind(), ErrorKind::Corrupt);
+    assert!(!over.store().leave(&name, TicketId(7)).await.expect("works"), "it is not there yet");
+    late.state.lock().expect("no panic").kept = request;
+    late.deliver();
+    assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
 /// A proxy that can stall one of its connections.
 struct Stalling {
     address: SocketAddr,

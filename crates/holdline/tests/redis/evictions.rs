@@ -1,9 +1,12 @@
 //! Evictions: who was removed by force finds by whom and why, in every layout and in a cluster, and
 //! nobody else takes that for a lock.
 
+use crate::first::until_listening;
 use holdline::store::{EVICTIONS_KEPT, QueueSnapshot};
 use holdline::{Client, Mutex, Name, open};
 use holdline_testkit::redis::{Server, cluster, private};
+use holdline_testkit::soon;
+use std::time::Duration;
 
 async fn look(client: &Client, name: &str) -> QueueSnapshot {
     client.store().snapshot(&Name::new(name).expect("good")).await.expect("works")
@@ -79,6 +82,20 @@ async fn in_a_cluster() {
             are_kept(&client, &format!("name {n}")).await;
         }
     }
+}
+
+/// By a notice to its process, and not by its next renewal, which is far off.
+#[tokio::test]
+async fn the_holder_is_told_at_once() {
+    let Some(server) = private("evictions_told", &[]) else { return };
+    let client = server.open("").await;
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(1200));
+    let guard = lock.lock().await.expect("works");
+    until_listening(&server, 1).await;
+    let other = server.open("").await;
+    let token = other.force_unlock("x", guard.ticket(), "a test").await.expect("works");
+    assert!(token.is_some_and(|token| token > guard.token()));
+    soon("it is told", guard.lost()).await;
 }
 
 /// Somebody else's key in its place changes nothing but that nothing is noted; nor does a user that

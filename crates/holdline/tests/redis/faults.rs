@@ -1,6 +1,7 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
 use crate::fake;
+use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::private;
@@ -317,6 +318,27 @@ async fn when_memory_runs_out_locks_can_be_kept_and_released() {
     next.expect("admitted").unlock().await.expect("held");
 }
 
+/// So can many at once, whose calls go together.
+#[tokio::test]
+async fn when_memory_runs_out_many_can_be_kept_and_released_at_once() {
+    let Some(server) = private("oom_many", &[]) else { return };
+    let client = server.open("").await;
+    let lock = async |n| {
+        let lock = Mutex::new(&client, format!("name {n}")).lease(Duration::from_secs(120));
+        lock.lock().await.expect("works")
+    };
+    let guards = join_all((0..40).map(lock)).await;
+    let _: () = server.query(&["CONFIG", "SET", "maxmemory", "1"]);
+    let extend = async |guard: &holdline::Guard| guard.extend(Duration::from_secs(240)).await;
+    for kept in join_all(guards.iter().map(extend)).await {
+        kept.expect("it needs no room");
+    }
+    for released in join_all(guards.into_iter().map(holdline::Guard::unlock)).await {
+        released.expect("nor does this");
+    }
+    Mutex::new(&client, "new").try_lock().await.expect_err("no room");
+}
+
 #[tokio::test]
 async fn half_removed_lines_admit_nobody_twice() {
     let Some(server) = private("half_removed", &[]) else { return };
@@ -357,6 +379,50 @@ async fn half_removed_lines_admit_nobody_twice() {
     assert_eq!(second, Standing::Lost);
     let next = store.enter(&line, &ticket(13), &note, Enter::Try).await.expect("works");
     assert!(matches!(next, Standing::Admitted(seq) if seq > seqs[11]), "{next:?}");
+}
+
+/// A place that somebody removes, a field alone or all of it, is neither waited for nor let in.
+#[tokio::test]
+async fn places_that_were_removed_by_hand_do_not_count() {
+    let Some(server) = private("removed_by_hand", &[]) else { return };
+    let client = server.open("").await;
+    let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
+    let ticket = |id| holdline_testkit::ticket(id, Duration::from_secs(60));
+    let mut seqs = Vec::new();
+    for id in 1..13 {
+        match store.enter(&line, &ticket(id), &note, Enter::Queue).await.expect("works") {
+            Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. } => seqs.push(seq),
+            other => panic!("{other:?}"),
+        }
+    }
+    let keep = async |id: u128| {
+        let seq = seqs[id as usize - 1];
+        store.enter(&line, &ticket(id), &note, Enter::Keep(seq)).await.expect("works")
+    };
+    let remove = |command, suffix, id: u128| {
+        let key = format!("holdline:{{x}}:{suffix}");
+        assert_eq!(server.query::<i64>(&[command, &key, &format!("{id:032x}")]), 1);
+    };
+    // The first waiter.
+    remove("HDEL", "p", 2);
+    assert!(store.leave(&line, TicketId(1)).await.expect("works"));
+    assert!(matches!(keep(4).await, Standing::Waiting { .. }), "the third is first");
+    assert_eq!(keep(3).await, Standing::Admitted(seqs[2]));
+    // The holder.
+    for (command, suffix) in [("HDEL", "p"), ("ZREM", "q"), ("ZREM", "e")] {
+        remove(command, suffix, 3);
+    }
+    assert!(matches!(keep(5).await, Standing::Waiting { .. }), "the fourth is first");
+    assert_eq!(keep(4).await, Standing::Admitted(seqs[3]));
+    // What is sorted.
+    remove("ZREM", "q", 5);
+    remove("ZREM", "e", 6);
+    assert!(store.leave(&line, TicketId(4)).await.expect("works"));
+    assert!(matches!(keep(6).await, Standing::Waiting { .. }), "the fifth is first");
+    assert_eq!(keep(5).await, Standing::Admitted(seqs[4]));
+    for id in [1, 2, 3, 4] {
+        assert_eq!(keep(id).await, Standing::Lost);
+    }
 }
 
 /// A number so high that its successor is the same, with no weight: the server is not kept busy.

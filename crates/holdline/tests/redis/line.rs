@@ -49,6 +49,26 @@ async fn names_are_kept_apart_and_listed() {
     assert!(client.list("").await.expect("works").is_empty());
 }
 
+/// The name of the key for the clock has a prefix of the user's, so it may be taken.
+#[tokio::test]
+async fn a_key_of_others_is_not_overwritten_with_the_clock() {
+    let Some(server) = private("clock_of_others", &[]) else { return };
+    let client = server.open("?prefix=wall").await;
+    for command in [["SET", "wallclock", "12:30"], ["RPUSH", "wallclock", "12:30"]] {
+        let _: redis::Value = server.query(&command);
+        let guard = Mutex::new(&client, command[0]).lock().await.expect("works");
+        assert!(guard.token() > 0);
+        guard.unlock().await.expect("held");
+        let kind: String = server.query(&["TYPE", "wallclock"]);
+        let kept: String = match &*kind {
+            "list" => server.query(&["LINDEX", "wallclock", "0"]),
+            _ => server.query(&["GET", "wallclock"]),
+        };
+        assert_eq!(kept, "12:30");
+        let _: i64 = server.query(&["DEL", "wallclock"]);
+    }
+}
+
 #[tokio::test]
 async fn keys_expire_by_themselves() {
     let Some(server) = private("keys_expire", &[]) else { return };

@@ -2,6 +2,7 @@
 
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::certs::certificates;
+use holdline_testkit::until;
 use std::process::Command;
 
 /// A server over TLS, and where its files are; nothing if it was not run.
@@ -9,15 +10,16 @@ fn server(
     test: &str,
     clients: &str,
 ) -> Option<(holdline_testkit::redis::Server, u16, tempfile::TempDir)> {
-    server_with("cert.pem", "key.pem", test, clients)
+    server_with("cert.pem", "key.pem", test, clients, &[])
 }
 
-/// The same with this certificate.
+/// The same with this certificate, and more arguments.
 fn server_with(
     cert: &str,
     key: &str,
     test: &str,
     clients: &str,
+    more: &[&str],
 ) -> Option<(holdline_testkit::redis::Server, u16, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
@@ -34,7 +36,8 @@ fn server_with(
         ["--tls-ca-cert-file", &ca],
         ["--tls-auth-clients", clients],
     ];
-    let server = holdline_testkit::redis::private(test, args.as_flattened())?;
+    let args = [args.as_flattened(), more].concat();
+    let server = holdline_testkit::redis::private(test, &args)?;
     Some((server, port, folder))
 }
 
@@ -61,10 +64,38 @@ async fn over_tls() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }
 
+/// The nodes of a cluster tell clients that come over TLS their ports for TLS.
+#[tokio::test]
+async fn a_cluster_over_tls() {
+    let bus = holdline_testkit::free_port().to_string();
+    let cluster =
+        ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", &bus, "--save", ""];
+    let started = server_with("cert.pem", "key.pem", "tls_cluster", "no", &cluster);
+    let Some((server, port, folder)) = started else { return };
+    let _: () = server.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until("it serves", async || {
+        server.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    })
+    .await;
+    let ca = file(&folder, "ca.pem");
+    for scheme in ["line", "string", "redisson"] {
+        let url = format!(
+            "rediss+cluster://127.0.0.1:{port}?ca_file={ca}&scheme={scheme}&prefix={scheme}:"
+        );
+        let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+        let guard = Mutex::new(&one, "x").lock().await.expect("works");
+        let lock = Mutex::new(&two, "x");
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        until("it is listed", async || two.list("").await.expect("works").len() == 1).await;
+        guard.unlock().await.expect("held");
+        waiting.await.expect("no panic").expect("works").unlock().await.expect("held");
+    }
+}
+
 /// What `openssl req -x509` makes is an authority's, so rustls refuses it even if it is trusted.
 #[tokio::test]
 async fn an_authoritys_own_certificate_is_explained() {
-    let server = server_with("ca.pem", "ca.key", "tls_authority", "no");
+    let server = server_with("ca.pem", "ca.key", "tls_authority", "no", &[]);
     let Some((_server, port, folder)) = server else { return };
     let url = format!("rediss://127.0.0.1:{port}?ca_file={}", file(&folder, "ca.pem"));
     let error = open(&url).await.expect_err("no server's certificate");

@@ -1,9 +1,11 @@
 //! The line store behind sentinels, in a cluster, over a socket, and in another database.
 
 use crate::fake;
-use holdline::{Client, ErrorKind, Mutex, RwLock, open};
+use futures_util::FutureExt;
+use holdline::store::{Enter, Standing, TicketId};
+use holdline::{Client, ErrorKind, Mutex, Name, RwLock, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster, cluster_with, private};
-use holdline_testkit::{free_port, soon, until};
+use holdline_testkit::{free_port, soon, ticket, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -292,6 +294,71 @@ async fn a_slot_that_moves_to_a_new_node() {
         let _: () = new.query(&["CLUSTER", "SETSLOT", &moving.slot, "STABLE"]);
         let _: () = moving.from.query(&["CLUSTER", "SETSLOT", &moving.slot, "STABLE"]);
     }
+}
+
+/// No command is redirected to that node: nobody but the cluster says that it has locks.
+#[tokio::test]
+async fn locks_at_a_node_that_was_added_are_listed() {
+    let (Some(nodes), Some(new)) = (cluster(), lone_node()) else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let held = Mutex::new(&one, "a").lease(Duration::from_secs(60)).lock().await.expect("works");
+    let names = async || two.list("").await.expect("works").len();
+    assert_eq!(names().await, 1);
+    join(&nodes, &new).await;
+    let (slot, owner) = place_of(&nodes, "holdline:{a}");
+    let moving = Moving { slot, from: &nodes[owner], to: &new };
+    moving.begin();
+    moving.move_keys();
+    moving.end();
+    until("all nodes know where the slot is", async || {
+        let slots = |node: &Server| node.query::<redis::Value>(&["CLUSTER", "SLOTS"]);
+        let port = redis::Value::Int(new.port().into());
+        nodes.iter().all(|node| format!("{:?}", slots(node)).contains(&format!("{port:?}")))
+    })
+    .await;
+    assert_eq!(names().await, 1);
+    held.unlock().await.expect("held all the time");
+}
+
+/// While a slot moves, keys that do not exist cannot be used there, so a call may fail after it has
+/// removed places that had lapsed. The line counts them no longer.
+#[tokio::test]
+async fn a_call_that_fails_half_way_while_a_slot_moves_keeps_nobody_waiting() {
+    let Some(nodes) = cluster() else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let client = open(&url).await.expect("opens");
+    let (store, line, note) =
+        (client.store(), Name::new("a").expect("a good name"), Arc::from("note"));
+    let ticket = |id| ticket(id, Duration::from_secs(if id == 1 { 3 } else { 60 }));
+    let mut seqs = Vec::new();
+    // More than are kept in one string.
+    for id in 1..12 {
+        match store.enter(&line, &ticket(id), &note, Enter::Queue).await.expect("works") {
+            Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. } => seqs.push(seq),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Nobody knows whether this one is in, so it is barred when it leaves, in a key of its own.
+    let last = ticket(99);
+    let entering = store.enter(&line, &last, &note, Enter::Queue).now_or_never();
+    assert!(entering.is_none(), "there is no reply yet");
+    let (slot, owner) = place_of(&nodes, "holdline:{a}");
+    let moving = Moving { slot, from: &nodes[owner], to: &nodes[(owner + 1) % 3] };
+    moving.begin();
+    until("the holder's lease is over", async || {
+        let places = store.snapshot(&line).await.expect("works").places;
+        places.iter().all(|place| place.id != TicketId(1))
+    })
+    .await;
+    store.leave(&line, TicketId(99)).await.expect_err("a key that is not there");
+    for node in [moving.from, moving.to] {
+        let _: () = node.query(&["CLUSTER", "SETSLOT", &moving.slot, "STABLE"]);
+    }
+    let second = store.enter(&line, &ticket(2), &note, Enter::Keep(seqs[1])).await;
+    assert_eq!(second.expect("works"), Standing::Admitted(seqs[1]));
+    let third = store.enter(&line, &ticket(3), &note, Enter::Keep(seqs[2])).await;
+    assert!(matches!(third.expect("works"), Standing::Waiting { .. }));
 }
 
 /// A redirection is followed also if the node that is asked for the slots has not heard of it.

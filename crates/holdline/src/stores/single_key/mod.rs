@@ -308,7 +308,9 @@ impl AsyncStore for SingleKey {
         } else {
             self.run(&self.connection, layout.scripts()[1], &key, &fill).await?
         };
-        self.shared.in_flight.forget(id);
+        if let Value::Int(_) = answer.0 {
+            self.shared.in_flight.forget(id);
+        }
         match answer {
             (Value::Int(0), false) => Ok(false),
             (Value::Int(0), true) => Err(outcome_unknown(address, line)),

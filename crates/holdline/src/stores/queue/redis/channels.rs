@@ -81,6 +81,12 @@ impl Channels {
             .get(channel)
             .map_or_else(Vec::new, |subscription| subscription.tickets.keys().copied().collect())
     }
+
+    /// Whether there are no channels.
+    #[cfg(test)]
+    pub(super) fn are_none(&self) -> bool {
+        self.map.lock().is_empty()
+    }
 }
 
 /// The methods for the task that owns the connection.

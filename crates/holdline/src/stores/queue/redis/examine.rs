@@ -12,7 +12,6 @@ use crate::findings::Findings;
 use crate::stores::url::join;
 use holdline_redis_client as client;
 use holdline_redis_client::{Connection, Fault, Kind, ask_sentinel, says, what_answers};
-use redis::{FromRedisValue, Value};
 use server::Server;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -119,7 +118,7 @@ async fn cluster(config: &Config, findings: &mut Findings) {
         match server.ask(&["CLUSTER", "SLOTS"]).await {
             Ok(slots) => {
                 findings.ok("reachable", "answers");
-                primaries.extend(primaries_of(&slots, host));
+                primaries.extend(client::primaries(&slots, host));
             }
             Err(fault) => {
                 let error = explain(fault, &config.servers.address(), "the cluster");
@@ -141,18 +140,4 @@ async fn cluster(config: &Config, findings: &mut Findings) {
     } else {
         findings.ok("cluster", format!("{} primaries", primaries.len()));
     }
-}
-
-/// The addresses of the primaries in a reply to `CLUSTER SLOTS`. A node that does not know its own
-/// name gets that of the host that was asked.
-fn primaries_of(slots: &Value, asked: &str) -> Vec<(String, u16)> {
-    let Value::Array(ranges) = slots else { return Vec::new() };
-    let primary = |range: &Value| {
-        let Value::Array(range) = range else { return None };
-        let Some(Value::Array(node)) = range.get(2) else { return None };
-        let host = String::from_redis_value(node.first()?.clone()).unwrap_or_default();
-        let port = u16::from_redis_value(node.get(1)?.clone()).ok()?;
-        Some((if host.is_empty() { asked.to_owned() } else { host }, port))
-    };
-    ranges.iter().filter_map(primary).collect()
 }

@@ -225,7 +225,7 @@ impl AsyncStore for Redis {
             Operation::Leave { id: digits(id), bar: barred.then_some(BAR_TIME.as_micros() as u64) };
         let answer = self.step(line, operation).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        if barred {
+        if barred && matches!(answer.value, Value::Int(0 | 1)) {
             in_flight.forget(id);
         }
         match answer.value {

@@ -179,6 +179,7 @@ impl Listener {
             };
             self.state.send_replace(State::Down);
             self.channels.disconnected();
+            self.channels.sweep(); // it may never come to be subscribed, and there may be many
             let refused = matches!(&fault, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
@@ -326,4 +327,21 @@ pub(in crate::stores) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
 /// A ticket's id from its 32 digits.
 pub(in crate::stores) fn id_of(digits: &[u8]) -> Option<TicketId> {
     std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline_testkit::{free_port, until};
+
+    /// What is waited for is forgotten in time also if there is never a connection.
+    #[tokio::test]
+    async fn channels_that_cannot_be_subscribed_to_are_bounded() {
+        let (config, _) = Config::read("redis", &format!("//127.0.0.1:{}", free_port()))
+            .expect("it is a URL of Redis");
+        let pubsub = PubSub::new(Arc::new(config), None, |_| true);
+        pubsub.follow("a", TicketId(7));
+        assert_eq!(pubsub.channels().tickets("a"), [TicketId(7)]);
+        until("it is forgotten", async || pubsub.channels().are_none()).await;
+    }
 }

@@ -35,7 +35,8 @@ if kind == 1 then
     busy = head and now - last < 1000000 and 1 or 0
     if span > 0 and last < now - now % span then
       local clock = string.match(line, '^[^{]*') .. 'clock'
-      local reached = tonumber(redis.pcall('GET', clock)) or 0
+      local kept = redis.pcall('GET', clock)
+      local reached = kept and (tonumber(kept) or now) or 0 -- what is no time belongs to others
       if reached < now - now % span and now + span < MOST then
         redis.pcall('SET', clock, now)
       elseif reached > now and last == 0 then

@@ -8,7 +8,7 @@
 --
 -- More places are in keys of their own (kind 2), until the line is empty again, and the string then
 -- has only the head. Hash `places` has a field for every ticket: 'weight seq expires channel note'.
--- The indexes are rebuilt from it if they are lost: `order` sorts the places by seq, `expiry` by
+-- The indexes are rebuilt from it if they differ: `order` sorts the places by seq, `expiry` by
 -- when they lapse. `barred` has the tickets that must not enter any more (see leave.lua), sorted by
 -- the end of that. All keys begin with KEYS[1] and share its slot; they are not listed in KEYS,
 -- because a cluster that moves a slot refuses commands on keys that do not exist, and most lines
@@ -88,17 +88,21 @@ local function write(place, new)
   outlive()
 end
 
--- Rebuilds the indexes, if a user (or the server, for want of memory) has removed them.
+-- Counts the places anew and rebuilds the indexes, if a user (or the server, for want of memory) has
+-- removed something, or a call failed half way.
 local function rebuild()
   call('DEL', order, expiry)
-  local all = call('HGETALL', places)
+  local all, before = call('HGETALL', places), count
+  held, count, far, till = 0, 0, 0, 0
   for i = 1, #all, 2 do
     local place = parse(all[i], all[i + 1])
     call('ZADD', order, place.s, place.id)
     call('ZADD', expiry, place.e, place.id)
+    count, far = count + 1, math.max(far, place.e)
+    if place.s < front then held = held + place.w end
   end
-  till = 0
-  outlive()
+  if count > 0 then outlive() end
+  if count ~= before then due = 0 end -- so that `lapse` admits those that fit now
 end
 
 -- Moves the front past the places that fit now, and collects their notices; the caller's own place
@@ -264,12 +268,9 @@ if kind == 3 then
   end
 elseif kind == 2 then
   -- If a cluster is about to move the keys, this fails, and nothing has been changed.
-  local there = call('EXISTS', places, order, expiry)
-  if there < 3 and call('HLEN', places) == count then
+  if call('HLEN', places) ~= count or call('ZCARD', order) ~= count
+    or call('ZCARD', expiry) ~= count then
     rebuild()
-  elseif there < 3 then -- the places were removed by a user: the line is empty
-    call('DEL', places, order, expiry)
-    held, count, front, due, far, changed = 0, 0, NEVER, NEVER, 0, true
   end
 elseif now < expires then
   count, far = 1, expires
