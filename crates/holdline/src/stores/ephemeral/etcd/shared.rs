@@ -102,6 +102,7 @@ impl Shared {
         let callback = Box::new(move |news: News<'_>| match news {
             News::From(_) => notifier.begin(),
             News::Event(_) | News::Gap => notifier.changed(),
+            News::Silence => {} // observers look now and then in any case
         });
         let watching = self.watcher.watch(&key, range_end, 0, callback);
         subscription.complete().keep(watching)

@@ -198,6 +198,10 @@ impl Place {
                 return if missed { self.doubt() } else { Effect::Nothing };
             }
             News::Event(_) | News::Gap => return self.doubt(),
+            News::Silence => {
+                self.miss(); // the next renewal asks
+                return Effect::Nothing;
+            }
         };
         if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
             return Effect::Lost;

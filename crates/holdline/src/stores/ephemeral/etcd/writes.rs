@@ -202,7 +202,7 @@ impl Shared {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
                 News::Gap => true,
-                News::From(_) => false,
+                News::From(_) | News::Silence => false,
             };
             if let Some(shared) = shared.upgrade().filter(|_| came) {
                 BACKGROUND.spawn(undo(Arc::downgrade(&shared), layout::removal(&late)));
