@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) questions: Questions,
     /// Keys that must not be created (again), but might be.
     pub(super) late: Late,
-    /// Limits concurrent deletions.
+    /// Limits concurrent deletions, as far as their callers poll them.
     pub(super) leaving: Semaphore,
     /// Whether the URL's user may read only what is under a lock's own prefix.
     pub(super) narrow: AtomicBool,
