@@ -67,6 +67,7 @@ impl PendingWrite for Flight {
     }
 
     fn find(&self) {
+        self.record.place().entry.unread = true;
         self.lost.fetch_sub(1, Ordering::AcqRel);
     }
 }
