@@ -30,6 +30,8 @@ const REFUSED: Duration = Duration::from_secs(30);
 const STAY: Duration = Duration::from_millis(500);
 /// How long a stream without watches stays open without an answer.
 const IDLE: Duration = Duration::from_secs(30);
+/// The failures in a row after which a stream counts as silent, and not as moving to a member.
+const SILENT: u32 = 5;
 /// How long a watch lingers after its end.
 const LINGER: Duration = Duration::from_secs(1);
 /// The most lingering watches.
@@ -44,6 +46,9 @@ pub enum News<'a> {
     Gap,
     /// The watch begins after this revision.
     From(i64),
+    /// Nothing is reported for the moment, because the servers refuse the watch, or have no stream
+    /// for it. What is missed is reported later, if that changes.
+    Silence,
 }
 
 /// A callback for news, run on the background thread. It must not block.
@@ -149,14 +154,14 @@ impl State {
 
     /// Records that a member refuses a watch. The first time, our login may have expired. If
     /// refused again, we lack permission; etcd may then accept nothing more on that stream, so the
-    /// watch is left out, and requested less and less often.
-    fn refuse(&mut self, id: i64) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
-        if let Some(times) = entry.refused.checked_sub(1) {
-            let pauses = Backoff::exponential(Duration::from_secs(1), REFUSED);
-            self.refused.insert(id, clock::now().after(pauses.pause(times, 0)));
-        }
+    /// watch is left out, and requested less and less often. Returns its callback, to be told.
+    fn refuse(&mut self, id: i64) -> Option<Arc<Callback>> {
+        let entry = self.entries.get_mut(&id)?;
         entry.refused += 1;
+        let times = entry.refused.checked_sub(2)?;
+        let pauses = Backoff::exponential(Duration::from_secs(1), REFUSED);
+        self.refused.insert(id, clock::now().after(pauses.pause(times, 0)));
+        entry.callback.clone()
     }
 }
 
@@ -323,10 +328,18 @@ impl Watcher {
             }
             let lasted = began.until(clock::now());
             failures = if lasted > Duration::from_secs(5) { 0 } else { failures + 1 };
+            if failures >= SILENT {
+                let callbacks = this.callbacks();
+                tell_silence(callbacks);
+            }
             let backoff =
                 Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
             clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
         }
+    }
+
+    fn callbacks(&self) -> Vec<Arc<Callback>> {
+        self.state().entries.values().filter_map(|entry| entry.callback.clone()).collect()
     }
 
     /// Runs one stream until it breaks, can no longer be trusted, or has nothing to do.
@@ -414,9 +427,9 @@ impl Watcher {
                 return Ok(());
             }
             let id = if answer.watch_id < 0 { asked } else { Some(answer.watch_id) };
-            if let Some(id) = id {
-                state.refuse(id);
-            }
+            let callback = id.and_then(|id| state.refuse(id));
+            drop(state);
+            tell_silence(callback);
             return Err(Status::new(Code::Unauthenticated, &*answer.cancel_reason));
         }
         let mut state = self.state();
@@ -463,6 +476,10 @@ impl Watcher {
         });
         Ok(())
     }
+}
+
+fn tell_silence(callbacks: impl IntoIterator<Item = Arc<Callback>>) {
+    callbacks.into_iter().for_each(|callback| contained(|| callback(News::Silence)));
 }
 
 /// The request to end a watch.
@@ -522,6 +539,7 @@ mod tests {
                 News::Event(event) => format!("{} at {}", event.kind, event.revision()),
                 News::Gap => "gap".to_owned(),
                 News::From(at) => format!("from {at}"),
+                News::Silence => "silence".to_owned(),
             });
         })
     }
@@ -562,11 +580,13 @@ mod tests {
     #[test]
     fn a_refused_watch_that_ends_leaves_nothing() {
         let watcher = watcher();
-        let watch = watcher.watch(b"x", Vec::new(), 0, note(&Arc::default()));
+        let told = Arc::default();
+        let watch = watcher.watch(b"x", Vec::new(), 0, note(&told));
         let refusal = WatchAnswer { canceled: true, ..answer(watch.id, Vec::new(), 5) };
         for refused in [0, 1] {
             watcher.take(&refusal).expect_err("it is refused");
             assert_eq!(watcher.state().refused.len(), refused, "the first time, at once");
+            assert_eq!(told.lock().len(), refused, "that nothing is reported");
         }
         drop(watch);
         let state = watcher.state();
@@ -583,6 +603,23 @@ mod tests {
             watcher.take(&answer(id, vec![event(0, 8)], 8)).expect("no refusal");
         }
         assert_eq!(*told.lock(), ["0 at 8"]);
+    }
+
+    #[tokio::test]
+    async fn a_watch_for_which_there_is_no_stream_is_told_that() {
+        let (watcher, told) = (watcher(), Arc::default());
+        let _watch = watcher.watch(b"x", Vec::new(), 0, note(&told));
+        let silence = async {
+            while told.lock().is_empty() {
+                clock::pause(Duration::from_millis(10)).await;
+            }
+        };
+        let run = Watcher::run(Arc::downgrade(&watcher));
+        tokio::select! {
+            told = clock::timeout(Duration::from_secs(60), silence) => told.expect("it is told"),
+            () = run => panic!("it is still there"),
+        }
+        assert_eq!(told.lock()[0], "silence");
     }
 
     /// As after a restore from a backup: the member would otherwise be silent until it gets there.

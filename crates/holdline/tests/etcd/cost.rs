@@ -1,8 +1,8 @@
 //! What things cost, by the server's own count.
 
-use holdline::{Client, Guard, Mutex, RwLock, Semaphore, WriteGuard};
+use holdline::{Client, Guard, Mutex, RwLock, Semaphore, WriteGuard, open};
 use holdline_testkit::etcd::{Calls, Servers, start};
-use holdline_testkit::{soon, until};
+use holdline_testkit::{Link, soon, until};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,6 +274,28 @@ async fn a_lock_that_is_taken_often_uses_few_keys() {
     }
     assert_eq!(keys.len(), 3, "{keys:?}");
     assert_eq!(servers.keys(), Vec::<String>::new());
+}
+
+/// A deletion that was sent twice may arrive late, so its key is never used again; but a lease with
+/// many such keys is replaced, or they would become ever more while any lock is held on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_lost_again_and_again_cost_few_keys() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(&*servers.hosts()[0]).expect("a link");
+    let client = open(&format!("etcd://{}", link.address())).await.expect("a URL");
+    let lock = Mutex::new(&client, "x");
+    let mut keys = BTreeSet::new();
+    for _ in 0..60 {
+        let guard = soon("the lock", lock.lock()).await.expect("it is there");
+        keys.extend(
+            servers.keys().iter().filter_map(|key| key.split('-').nth(1).map(str::to_owned)),
+        );
+        link.lose_next_reply();
+        let _ = guard.unlock().await; // in the background, perhaps
+        soon("its end", client.settle()).await;
+        link.mend();
+    }
+    assert!((4..=20).contains(&keys.len()), "{keys:?}");
 }
 
 /// As long as there is room, a permit is one call, too.

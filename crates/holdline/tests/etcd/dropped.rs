@@ -2,11 +2,12 @@
 //! calls that are neither dropped nor polled.
 
 use futures_util::future::poll_immediate;
-use holdline::{Mutex, open};
+use holdline::store::{Enter, Standing, TicketId};
+use holdline::{Guard, Mutex, Name, Result, open};
 use holdline_testkit::etcd::start;
-use holdline_testkit::{Link, Way, soon, until};
+use holdline_testkit::{Link, Way, soon, ticket, until};
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// A waiter's watch is kept for a moment after it has served; a store that is dropped in that
@@ -54,6 +55,18 @@ async fn a_call_that_is_not_polled_keeps_nobody_from_a_lease() {
     kept.unlock().await.expect("held");
 }
 
+/// An acquisition that was polled once, with this waker, and has no answer yet.
+async fn begun(lock: &Mutex, waker: &Waker) -> impl Future<Output = Result<Guard>> + Unpin {
+    loop {
+        let mut acquisition = Box::pin(lock.lock());
+        match acquisition.as_mut().poll(&mut Context::from_waker(waker)) {
+            Poll::Pending => return acquisition,
+            // On a busy machine the answer may be there at once.
+            Poll::Ready(guard) => guard.expect("it is there").unlock().await.expect("held"),
+        }
+    }
+}
+
 /// A call whose waker panics, as that of an executor with a bug may, harms no other: the waker is
 /// called while the connection, which all calls share, is being read.
 #[tokio::test]
@@ -62,9 +75,8 @@ async fn a_waker_that_panics_harms_no_other_call() {
     let client = servers.client().await;
     let (one, other) = (Mutex::new(&client, "x"), Mutex::new(&client, "y"));
     let held = soon("a lock", other.lock()).await.expect("it is there");
-    let mut panics = Box::pin(one.lock());
     let waker = Waker::from(Arc::new(Panics));
-    assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let panics = begun(&one, &waker).await;
     until("its key", async || servers.keys().len() == 2).await;
     held.unlock().await.expect("held");
     let other = soon("the other lock", other.lock()).await.expect("it is there");
@@ -108,8 +120,7 @@ async fn an_acquisition_that_is_not_polled_ends_by_itself() {
     let (ours, theirs) = (lock(&client), lock(&other));
     let warm = soon("the lock", ours.lock()).await.expect("it is there");
     warm.unlock().await.expect("held");
-    let mut kept = Box::pin(ours.lock());
-    assert!(poll_immediate(&mut kept).await.is_none());
+    let kept = begun(&ours, Waker::noop()).await;
     until("its key", async || servers.keys().len() == 1).await;
     let next = soon("the lock", theirs.lock()).await.expect("it is there");
     next.unlock().await.expect("held");
@@ -131,7 +142,7 @@ async fn an_acquisition_that_is_dropped_on_an_idle_runtime_ends_by_itself() {
         runtime.block_on(async {
             let warm = soon("the lock", ours.lock()).await.expect("it is there");
             warm.unlock().await.expect("held");
-            assert!(poll_immediate(&mut Box::pin(ours.lock())).await.is_none());
+            drop(begun(&ours, Waker::noop()).await);
         });
         runtime
     });
@@ -140,6 +151,29 @@ async fn an_acquisition_that_is_dropped_on_an_idle_runtime_ends_by_itself() {
     next.unlock().await.expect("held");
     until("no keys", async || servers.keys().is_empty()).await;
     idle.shutdown_background();
+}
+
+/// The key of an acquisition that is not polled is watched from then on, since it may yet come,
+/// until its lease ends: so new places are on another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_on_which_a_key_may_yet_come_gets_no_new_places() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(1));
+    let warm = soon("the lock", lock("x").lock()).await.expect("it is there");
+    warm.unlock().await.expect("held");
+    let kept_lock = lock("x");
+    let kept = begun(&kept_lock, Waker::noop()).await;
+    until("its key", async || servers.keys().len() == 1).await;
+    let key = servers.keys().remove(0);
+    let lease = key.strip_prefix("x/").and_then(|rest| rest.split('-').next()).expect("a slot");
+    until("its end", async || servers.keys().is_empty()).await;
+    let next = soon("another lock", lock("y").lock()).await.expect("it is there");
+    let keys = servers.keys();
+    assert!(keys.iter().all(|key| !key.starts_with(&format!("y/{lease}-"))), "{keys:?}");
+    next.unlock().await.expect("held");
+    drop(kept);
+    until("its end", async || servers.leases().iter().all(|id| id != lease)).await;
 }
 
 /// A release whose future is kept and not polled keeps the lock until its lease is over, and not
@@ -160,4 +194,37 @@ async fn a_release_that_is_not_polled_ends_with_its_lease() {
     next.unlock().await.expect("held");
     let again = soon("the lock", lock.lock()).await.expect("it is there");
     again.unlock().await.expect("held");
+}
+
+/// Releases that are kept and not polled, as those of a runtime that stands still, keep no other
+/// from its own: there is a limit on how many are under way at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_that_are_not_polled_keep_no_other_from_its_own() {
+    const MANY: u128 = 300; // more than the limit
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(&*servers.hosts()[0]).expect("a link");
+    let client = open(&format!("etcd://{}", link.address())).await.expect("a URL");
+    let (store, note) = (client.store(), Arc::from(""));
+    let lease = Duration::from_secs(600);
+    let lines: Vec<_> =
+        (0..=MANY).map(|id| (Name::new(format!("x{id}")).expect("good"), TicketId(id))).collect();
+    for (line, id) in &lines {
+        let ticket = ticket(id.0, lease);
+        let entered = soon("an answer", store.enter(line, &ticket, &note, Enter::Queue)).await;
+        assert!(matches!(entered, Ok(Standing::Admitted(_))), "{entered:?}");
+    }
+    let (last, others) = lines.split_last().expect("there are many");
+    let mut kept: Vec<_> = others.iter().map(|(line, id)| store.leave(line, *id)).collect();
+    link.stall(Way::Replies);
+    for leaving in &mut kept {
+        // To let a task join it, and to send the request.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            assert!(poll_immediate(&mut *leaving).await.is_none(), "it is under way");
+        }
+    }
+    link.mend();
+    let left = soon("the release", store.leave(&last.0, last.1)).await;
+    assert!(left.expect("it is there"));
+    drop(kept);
 }

@@ -144,6 +144,39 @@ async fn a_late_request_of_a_failed_try_takes_no_lock() {
     until("no keys", async || servers.keys().is_empty()).await;
 }
 
+/// The same if its answer comes before that of the second one, which was carried out first: when
+/// the try has failed, no request of it is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_of_a_failed_try_that_is_answered_first_takes_no_lock() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let held = Mutex::new(&other, "x").lock().await.expect("it is there");
+    let link = used(&flaky);
+    let second = flaky.links.iter().find(|link| link.open() == 0).expect("one is not used");
+    second.delay(Duration::from_millis(300));
+    link.stall(Way::Requests);
+    let calls = servers.calls("Txn");
+    let store = Arc::clone(client.store());
+    let tried = tokio::spawn(async move {
+        let (line, ticket) = (Name::new("x").expect("good"), ticket(7, Duration::from_secs(10)));
+        let tried = store.enter(&line, &ticket, &Arc::from(""), Enter::Try).await;
+        if let Ok(Standing::Admitted(_)) = tried {
+            // On a busy machine, by a later request.
+            store.leave(&line, ticket.id).await.expect("it is there");
+        }
+    });
+    until("the second request", async || servers.calls("Txn") > calls).await;
+    held.unlock().await.expect("held");
+    link.mend();
+    soon("the try", tried).await.expect("no panic");
+    let next = soon("the lock", Mutex::new(&other, "x").lock()).await.expect("it is there");
+    next.unlock().await.expect("held");
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
 /// The key of such a request is not taken for that of the next ticket, which may be heavier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_of_a_failed_try_is_not_taken_for_another() {

@@ -157,6 +157,42 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
     second.unlock().await.expect("held");
 }
 
+/// A holder whose right to its lock is revoked, and so the watch on it once the stream begins
+/// again, cannot know whether it was removed: it must not take the lease, which other locks keep
+/// alive, for a proof. (G19)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_may_no_longer_see_its_lock_does_not_keep_it() {
+    let Some(servers) = start(1) else { return };
+    enable_auth(
+        &servers,
+        &[
+            &["user", "add", "me:mine"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
+            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
+            &["user", "grant-role", "me", "locks"],
+        ],
+    );
+    let say = |words: &[&str]| {
+        let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
+        assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
+    };
+    let link = Link::to(&servers.hosts()[0]).expect("a port is free");
+    let client = open(&format!("etcd://me:mine@{}", link.address())).await.expect("a good URL");
+    let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(12));
+    let second = soon("the lock", lock("second").lock()).await.expect("allowed");
+    let first = soon("the lock", lock("first").lock()).await.expect("allowed");
+    say(&["role", "revoke-permission", "--prefix=true", "locks", "first/"]);
+    let streams = servers.calls("Watch");
+    link.cut();
+    link.mend();
+    until("another stream", async || servers.calls("Watch") > streams).await;
+    say(&["del", "first/", "--prefix"]);
+    soon("the loss", first.lost()).await;
+    assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
+    second.unlock().await.expect("held");
+}
+
 /// A token that nobody used for a while is worthless: to those who come back, and to those who
 /// hold. (With a long lease, because signs of life use it. It is good for 1 s here, and the member
 /// looks once a second for those that are older.)

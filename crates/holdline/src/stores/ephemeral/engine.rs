@@ -66,9 +66,9 @@ async fn keep<B: Backend>(
     }
     let watched = B::is_watched(record);
     let (held, unsure, missed) = {
-        let mut place = record.place();
+        let place = record.place();
         // The store must answer a request that changes the lease.
-        let asks = std::mem::replace(&mut place.lease, ticket.lease) != ticket.lease;
+        let asks = place.lease != ticket.lease;
         (place.was_held(), place.is_unsure() || asks || !watched, place.missed())
     };
     if !held {
@@ -80,6 +80,7 @@ async fn keep<B: Backend>(
             record.lose(&store.table().loss);
         }
     }
+    record.place().lease = ticket.lease;
     standing(store, record, request, began, false).await
 }
 

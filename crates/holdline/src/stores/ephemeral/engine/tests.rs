@@ -27,6 +27,8 @@ struct Fake {
     is_overtaken: AtomicBool,
     /// The next write of an entry is not answered, and not carried out.
     write_fails: AtomicBool,
+    /// The next question whether an entry exists is not answered.
+    look_fails: AtomicBool,
     /// The next ticket lapses while its entry is written, and is swept before it is.
     lapses: AtomicBool,
     /// The next ticket's session ends while its entry is written on another one.
@@ -55,6 +57,7 @@ impl Fake {
             answers_late: AtomicBool::new(false),
             is_overtaken: AtomicBool::new(false),
             write_fails: AtomicBool::new(false),
+            look_fails: AtomicBool::new(false),
             lapses: AtomicBool::new(false),
             loses: AtomicBool::new(false),
             gone_at: AtomicU32::new(0),
@@ -166,6 +169,9 @@ impl Renew<First> for Fake {
     }
 
     async fn is_there(&self, record: &Own, _limit: Duration) -> Result<bool> {
+        if self.look_fails.swap(false, Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
+        }
         let there = self.entries.lock().iter().any(|(id, _)| *id == record.id);
         if self.answers_late.swap(false, Ordering::Relaxed) {
             self.entries.lock().retain(|(id, _)| *id != record.id);
@@ -379,6 +385,22 @@ async fn the_store_is_asked_about_what_no_watch_and_no_earlier_answer_covers() {
         assert_eq!(kept.expect("it answers"), Standing::Lost);
         assert!(record.place().is_gone(), "and that is final");
     }
+}
+
+/// The retry of an extension whose first attempt got no answer: it must not be told that the lock
+/// is extended by what was known before.
+#[tokio::test]
+async fn a_lease_is_not_changed_until_the_store_has_answered() {
+    let store = Fake::new();
+    assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+    let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+    let lease = Duration::from_secs(7);
+    let ticket = Ticket { id: TicketId(1), lease, ..ticket(1, 1) };
+    let extend = || enter(&store, (&line, &ticket), &note, Enter::Keep(Seq(1)));
+    store.look_fails.store(true, Ordering::Relaxed);
+    assert!(extend().await.expect_err("the store is away").retryable());
+    store.entries.lock().clear();
+    assert_eq!(extend().await.expect("it answers"), Standing::Lost);
 }
 
 /// Whichever of the updates of a request notices that.

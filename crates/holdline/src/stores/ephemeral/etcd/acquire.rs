@@ -146,7 +146,7 @@ impl Shared {
     /// request of it may yet write it, the ticket lapses instead: the key is removed in the
     /// background, and no other ticket gets it before that.
     pub(super) fn drop_unwritten(self: &Arc<Self>, record: &Record, may_exist: bool) -> bool {
-        if !may_exist && record.place().is_settled() {
+        if !may_exist && record.place().is_told() {
             self.table.forget(record);
             return true;
         }
@@ -170,7 +170,7 @@ impl Attempt<'_> {
         let answer = self.store.cluster.write(txn, self.request.limit, flight).await;
         if answer.as_ref().is_err_and(|error| !error.retryable()) {
             self.record.with(|place| {
-                if place.is_settled() {
+                if place.is_told() {
                     place.entry.sent = before; // refused, so there is nothing to remove
                 }
             });

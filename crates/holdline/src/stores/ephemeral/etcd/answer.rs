@@ -61,10 +61,14 @@ pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> R
     Ok(found)
 }
 
+/// The possible revisions. There is one after each of them.
+const REVISIONS: std::ops::Range<i64> = 1..i64::MAX;
+
 /// The revision of an answer, which every answer has.
 fn revision(address: &Address, header: Option<Header>) -> Result<i64> {
     let revision = header.unwrap_or_default().revision;
-    if revision > 0 { Ok(revision) } else { Err(garbled(address, "an answer without a revision")) }
+    let good = REVISIONS.contains(&revision).then_some(revision);
+    good.ok_or_else(|| garbled(address, "an answer without a revision"))
 }
 
 /// Adds the parts of the answer to a transaction, and to those in it.
@@ -103,7 +107,7 @@ fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
         [0] => key >= asked.key.as_slice(),
         end => key >= asked.key.as_slice() && key < end,
     };
-    let good = |kv: &KeyValue| is_in(&kv.key) && kv.create_revision > 0;
+    let good = |kv: &KeyValue| is_in(&kv.key) && REVISIONS.contains(&kv.create_revision);
     if !answer.kvs.iter().all(good) {
         return Err(garbled(address, "a key that was not asked for"));
     }
@@ -182,5 +186,8 @@ mod tests {
         // An empty message, say, which is an answer without anything.
         let error = revision(&address(), None).expect_err("no header");
         assert!(error.retryable(), "{error}");
+        // There could be no place after this one.
+        let last = Header { revision: i64::MAX, ..<_>::default() };
+        revision(&address(), Some(last)).expect_err("nonsense");
     }
 }

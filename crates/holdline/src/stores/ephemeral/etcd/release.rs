@@ -12,6 +12,7 @@ use super::layout::{self, Member};
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::transfer::Departure;
+use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, QueueSnapshot, Seq, TicketId};
@@ -76,18 +77,20 @@ impl Release<KeyEntry> for Shared {
         if !sent {
             return Ok(false);
         }
-        let turn = self.leaving.acquire().await;
-        let own = record.with(|place| {
+        // Without a turn if others do not end theirs, because nobody polls them.
+        let turn = clock::timeout(limit, self.leaving.acquire()).await;
+        let (own, flights) = record.with(|place| {
             let entry = &mut place.entry;
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
-            if !entry.flights.is_empty() {
-                // Written by a second attempt, and the first has no answer yet; or nobody reads it.
-                entry.doubts.extend(&entry.flights);
-                place.doubtful = true;
-            }
-            own
+            // Written by a second attempt, and the first has no answer yet; or nobody reads it.
+            entry.doubts.extend(&entry.flights);
+            place.doubtful |= !entry.flights.is_empty();
+            (own, entry.flights.clone())
         });
+        // The late key is watched as long as they last.
+        let late = flights.iter().filter_map(|lease| self.sessions.find(*lease));
+        late.for_each(|session| session.taint());
         let (key, create) = record.key();
         let found = match (own, create) {
             (true, _) => self.delete(&layout::removal(&key), limit).await?,

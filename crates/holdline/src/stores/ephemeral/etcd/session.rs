@@ -33,8 +33,9 @@ impl Session {
         self.tainted.store(true, Ordering::Relaxed);
     }
 
+    /// Whether no new places may use it.
     pub(super) fn is_tainted(&self) -> bool {
-        self.tainted.load(Ordering::Relaxed)
+        self.tainted.load(Ordering::Relaxed) || self.slots.are_worn()
     }
 
     /// Moves its places to another lease, so that it ends with the keys that the server refuses to

@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) questions: Questions,
     /// Keys that must not be created (again), but might be.
     pub(super) late: Late,
-    /// Limits concurrent deletions.
+    /// Limits concurrent deletions, as far as their callers poll them.
     pub(super) leaving: Semaphore,
     /// Whether the URL's user may read only what is under a lock's own prefix.
     pub(super) narrow: AtomicBool,
@@ -102,6 +102,7 @@ impl Shared {
         let callback = Box::new(move |news: News<'_>| match news {
             News::From(_) => notifier.begin(),
             News::Event(_) | News::Gap => notifier.changed(),
+            News::Silence => {} // observers look now and then in any case
         });
         let watching = self.watcher.watch(&key, range_end, 0, callback);
         subscription.complete().keep(watching)

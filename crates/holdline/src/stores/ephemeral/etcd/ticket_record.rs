@@ -51,6 +51,8 @@ pub(super) struct KeyEntry {
     pub(super) noted: bool,
     /// The leases that writes name which may still be answered, once for each such write.
     pub(super) flights: Vec<i64>,
+    /// Whether the answer to an attempt to write the key came late, so that nobody has read it.
+    pub(super) unread: bool,
     /// When the last request to write the key was sent, if any was that was not refused.
     pub(super) sent: Option<Time>,
     /// The number of deletions without an answer, or answered only at a second attempt. Unless it
@@ -100,6 +102,7 @@ impl TicketRecord {
             slot,
             noted: !leads,
             flights: Vec::new(),
+            unread: false,
             sent: None,
             removals: 0,
             doubts: Vec::new(),
@@ -176,6 +179,11 @@ enum Effect {
 }
 
 impl Place {
+    /// Whether no request has written the key, or may yet, but those whose answers were read.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_settled() && !self.entry.unread
+    }
+
     /// Whether no request is left that may yet write the key.
     pub(super) fn is_settled(&self) -> bool {
         self.entry.flights.is_empty() && !self.doubtful
@@ -198,6 +206,10 @@ impl Place {
                 return if missed { self.doubt() } else { Effect::Nothing };
             }
             News::Event(_) | News::Gap => return self.doubt(),
+            News::Silence => {
+                self.miss(); // the next renewal asks
+                return Effect::Nothing;
+            }
         };
         if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
             return Effect::Lost;

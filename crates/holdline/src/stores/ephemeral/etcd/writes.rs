@@ -67,6 +67,7 @@ impl PendingWrite for Flight {
     }
 
     fn find(&self) {
+        self.record.place().entry.unread = true;
         self.lost.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -202,7 +203,7 @@ impl Shared {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
                 News::Gap => true,
-                News::From(_) => false,
+                News::From(_) | News::Silence => false,
             };
             if let Some(shared) = shared.upgrade().filter(|_| came) {
                 BACKGROUND.spawn(undo(Arc::downgrade(&shared), layout::removal(&late)));

@@ -106,6 +106,6 @@ impl Shared {
                 return Ok(token(create));
             }
         }
-        Ok(token(changed.max(victim.create + 1)))
+        Ok(token(changed.max(victim.create.saturating_add(1))))
     }
 }
