@@ -5,7 +5,11 @@ use holdline::{Client, Guard, Mutex, open};
 use holdline_testkit::{mysql, until};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use std::future::pending;
 use std::time::{Duration, Instant};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The connection with this named lock, `listener` or `process`, of the process that waits for x.
@@ -105,6 +109,50 @@ async fn without_notices_waiters_look_by_themselves() {
         let other = open(&database.url("")).await.expect("opens");
         let task = waiting(&other);
         end(&database, listening(&database).await).await;
+        guard.unlock().await.expect("held");
+        task.await.expect("no panic").unlock().await.expect("held");
+    }
+}
+
+/// A proxy to a server on this port, and how to lose its present connections: for the clients they
+/// end, and the server is told nothing, as when a network path is gone.
+async fn lossy(server: u16) -> (u16, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("it has one").port();
+    let (lose, lost) = watch::channel(());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut lost = lost.clone();
+            lost.mark_unchanged();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
+                tokio::select! {
+                    ended = copy_bidirectional(&mut client, &mut server) => return ended,
+                    _ = lost.changed() => drop(client),
+                }
+                pending().await
+            });
+        }
+    });
+    (port, lose)
+}
+
+/// The server does not notice for long that a listener's connection is gone, and keeps its named
+/// lock. The next listener gets it soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_is_lost_has_a_successor() {
+    for database in databases("lost_listener").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        let url = database.url("");
+        let (server, _) = url.split_once("/holdline_").expect("a database");
+        let (_, server) = server.rsplit_once(':').expect("a port");
+        let (port, lose) = lossy(server.parse().expect("a number")).await;
+        let url = url.replace(server, &port.to_string());
+        let task = waiting(&open(&url).await.expect("opens"));
+        let before = listening(&database).await;
+        lose.send(()).expect("it runs");
+        until("another listens", async || listening(&database).await != before).await;
         guard.unlock().await.expect("held");
         task.await.expect("no panic").unlock().await.expect("held");
     }

@@ -8,6 +8,7 @@ use holdline_testkit::{Link, Way, soon, until};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 /// The founding documents' row lock: SELECT ... FOR UPDATE on an existing row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,6 +79,48 @@ async fn attempts_that_are_not_polled_keep_nobody_waiting() {
             }
             let standing = soon("an answer", attempt(0)).await.expect("works");
             assert!(matches!(standing, Standing::Admitted(_)), "{scheme}: {standing:?}");
+        }
+    }
+}
+
+/// Records that another client has locked, for which calls wait one after the other, hold up no
+/// renewal of another lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_are_locked_hold_up_no_renewal() {
+    for database in databases("blocked_records").await {
+        for (scheme, mark) in [("row", "01"), ("named", "02")] {
+            let url = database.url(&format!("&scheme={scheme}&timeout=20s"));
+            let (client, lease) = (open(&url).await.expect("opens"), Duration::from_secs(4));
+            let names: Vec<_> = (0..8).map(|n| format!("blocked{n}")).collect();
+            for name in &names {
+                let guard = Mutex::new(&client, name).lock().await.expect("works");
+                guard.unlock().await.expect("held");
+            }
+            let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("works");
+            let mut conn = database.conn().await;
+            conn.query_drop("START TRANSACTION").await.expect("works");
+            let keys = names.iter().map(|name| format!("CONCAT(x'{mark}', '{name}')"));
+            // It locks no other rows.
+            let locks = format!(
+                "SELECT COUNT(weight) FROM holdline_line FORCE INDEX (PRIMARY) WHERE name IN ({}) \
+                 FOR UPDATE",
+                keys.collect::<Vec<_>>().join(", ")
+            );
+            assert_eq!(first::<usize>(&mut conn, &locks).await, names.len());
+            let blocked = names.iter().map(|name| {
+                let (client, line) = (client.clone(), Name::new(name).expect("good"));
+                async move {
+                    let (mine, note) = (ticket(Duration::from_secs(600)), Arc::from("note"));
+                    let store = client.store();
+                    while store.enter(&line, &mine, &note, Enter::Try).await.is_err() {}
+                }
+            });
+            let blocked: JoinSet<_> = blocked.collect();
+            tokio::time::sleep(lease * 3 / 2).await;
+            assert!(guard.is_valid(), "{scheme}: it was not renewed");
+            conn.query_drop("ROLLBACK").await.expect("works");
+            soon("the blocked ones", blocked.join_all()).await;
+            guard.unlock().await.expect("held");
         }
     }
 }

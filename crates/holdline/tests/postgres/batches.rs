@@ -3,10 +3,14 @@
 #[path = "../shared/at_once.rs"]
 mod at_once;
 
+use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
 use at_once::{LEASE, lock, names, refused_calls_fail_alone, some_refused};
-use holdline::{Client, Guard, Mutex, open};
+use holdline::store::Enter;
+use holdline::{Client, Guard, Mutex, Name, open};
 use holdline_testkit::soon;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Locks these names at the same time, each in a task of its own.
@@ -57,6 +61,36 @@ async fn a_row_that_is_locked_fails_no_other_call() {
     }
     blocker.rollback().await.expect("ends");
     let guard = soon("the blocked one", waits).await.expect("no panic").expect("free now");
+    guard.unlock().await.expect("held");
+}
+
+/// Calls for rows that another client has locked, one after the other, hold up no renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_locked_hold_up_no_renewal() {
+    let Some(server) = private("blocked_renewals", &["fsync=off"]) else { return };
+    let (mut sql, lease) = (server.sql().await, Duration::from_secs(4));
+    // A single call waits for longer than a renewal may take.
+    let longer = "ALTER ROLE postgres SET holdline.lock_timeout = '1200'";
+    sql.batch_execute(longer).await.expect("works");
+    let client = open(&(server.url() + "&timeout=20s")).await.expect("opens");
+    let names = names("blocked", 4);
+    for name in &names {
+        lock(client.clone(), name.clone()).await.expect("free").unlock().await.expect("held");
+    }
+    let guard = Mutex::new(&client, "held").lease(lease).lock().await.expect("free");
+    let blocker = sql.transaction().await.expect("begins");
+    let locks = "SELECT FROM holdline.line WHERE name LIKE 'blocked%' FOR UPDATE";
+    blocker.execute(locks, &[]).await.expect("locks");
+    let blocked = names.iter().map(|name| {
+        let store = Arc::clone(client.store());
+        let raw = Raw { store, line: Name::new(name).expect("a name") };
+        async move { while raw.enter(&ticket(1, 1), Enter::Queue).await.is_err() {} }
+    });
+    let blocked: JoinSet<_> = blocked.collect();
+    tokio::time::sleep(lease * 2).await;
+    assert!(guard.is_valid(), "it was not renewed");
+    blocker.rollback().await.expect("ends");
+    soon("the blocked ones", blocked.join_all()).await;
     guard.unlock().await.expect("held");
 }
 

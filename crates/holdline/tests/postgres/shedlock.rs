@@ -5,7 +5,7 @@ use crate::server::{Server, one, private, url_at};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
-use holdline_testkit::{Link, soon, until};
+use holdline_testkit::{Link, Way, soon, until};
 use std::time::Duration;
 
 fn url(server: &Server) -> String {
@@ -109,6 +109,31 @@ async fn a_failed_try_in_doubt_is_an_error() {
     link.lose_next_reply();
     let error = raw.enter(&mine, Enter::Try).await.expect_err("it is in doubt");
     assert!(error.retryable(), "{error}");
+}
+
+/// A holder whose note changes while it is removed by force is removed, instead of being taken for
+/// gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_is_removed_whatever_its_note() {
+    const LOOKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' \
+        AND query LIKE '%, locked_by FROM %'";
+    let Some(server) = private("shedlock_note", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let (holder, sql, mine) = (Raw::open(&url(&server)).await, server.sql().await, ticket(1, 1));
+    holder.hold(&mine).await;
+    let far = url_at(&link.address().to_string()) + "&scheme=shedlock&timeout=20s";
+    let remover = Raw::open(&far).await;
+    link.stall(Way::Replies);
+    let removing =
+        tokio::spawn(async move { remover.store.evict(&remover.line, mine.id, "why").await });
+    until("it has looked", async || one::<i64>(&sql, LOOKED, &[]).await == 1).await;
+    let Raw { store, line } = &holder;
+    let kept = store.enter(line, &mine, &"another note".into(), Enter::Keep(Seq(0))).await;
+    assert_eq!(kept.expect("works"), Standing::Admitted(Seq(0)));
+    link.mend();
+    let removed = soon("the answer", removing).await.expect("no panic").expect("works");
+    assert_eq!(removed, Some(Seq(0)));
+    assert_eq!(holder.keep(&mine, Seq(0)).await.expect("works"), Standing::Lost);
 }
 
 /// Among several clients, there are never two holders.

@@ -95,10 +95,10 @@ const LOOK: &str = "\
 const LIST: &str = "\
     SELECT name FROM {t} WHERE lock_until > {now} AND left(name, {length}) = {prefix}";
 
-/// Here `by` is the whole present value of `locked_by`.
+/// Here `by` is the present value of the first `length` characters of `locked_by`.
 const EVICT: &str = "\
     UPDATE {t} SET lock_until = {now} \
-    WHERE {durable} AND name = {name} AND locked_by = {by} AND lock_until > {now}";
+    WHERE {durable} AND name = {name} AND left(locked_by, {length}) = {by} AND lock_until > {now}";
 
 /// A statement with these values for its words in braces. Words inside of a value are not replaced.
 fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> String {
@@ -296,7 +296,11 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         let Some((by, _)) = self.holder(line).await?.filter(|(by, _)| holder_of(by).0 == id) else {
             return Ok(None);
         };
-        let found = self.end(line, EVICT, &[("by", D::text(&by)?)]).await?;
+        // The note may change meanwhile; another program's value is an owner as a whole.
+        let mine = by.starts_with(&owner(id));
+        let (by, length) = if mine { (owner(id), OWNER) } else { (by, usize::from(u16::MAX)) };
+        let values = [("by", D::text(&by)?), ("length", length.to_string())];
+        let found = self.end(line, EVICT, &values).await?;
         Ok(found.then_some(Seq(0)))
     }
 

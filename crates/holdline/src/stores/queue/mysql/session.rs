@@ -57,6 +57,8 @@ const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout
 pub(super) struct Sessions {
     /// The connections for records of holders and for tokens.
     records: Arc<Connections>,
+    /// The same, and one reserved for renewals.
+    renewals: Arc<Connections>,
     /// Connections that hold nothing.
     idle: Mutex<Vec<Watched>>,
 }
@@ -68,7 +70,8 @@ fn seconds(lease: Duration) -> u64 {
 
 impl Sessions {
     pub(super) fn new(config: Config) -> Result<Self> {
-        Ok(Sessions { records: Connections::new(config)?, idle: Mutex::default() })
+        let records = Connections::new(config)?;
+        Ok(Sessions { renewals: records.background(), records, idle: Mutex::default() })
     }
 
     fn config(&self) -> &Config {
@@ -250,7 +253,7 @@ impl Dialect for Sessions {
             let message = "row and named locks cannot raise a holder's token";
             return Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()));
         };
-        Ok(mine && self.records.call_for(None, renew).await?.changed > 0)
+        Ok(mine && self.renewals.call_for(None, renew).await?.changed > 0)
     }
 
     /// A connection still on record must not be reused, because others may end it.

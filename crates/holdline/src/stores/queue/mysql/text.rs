@@ -328,10 +328,11 @@ pub(super) fn end_session(session: u64) -> String {
 
 /// Takes the named lock by which a process's listener is found: 1, or 0 if another connection has
 /// it. NULL if the connection has another number in the server, as behind a proxy that shares
-/// connections: then another client's statement could be ended instead.
+/// connections: then another client's statement could be ended instead. The server frees the lock
+/// soon after the listener falls silent, for the next one.
 pub(super) fn listen(process: u64, connection: u32) -> String {
     format!(
-        "SELECT IF(@@pseudo_thread_id = {connection}, \
+        "SET SESSION wait_timeout = 5; SELECT IF(@@pseudo_thread_id = {connection}, \
          GET_LOCK('holdline-listener:{process}', 0), NULL)"
     )
 }

@@ -142,6 +142,11 @@ impl Address {
         } else if has_at_least {
             return Err(invalid("has at_least, which only scheme=shedlock has"));
         }
+        if address.connections.is_some()
+            && !matches!(address.scheme, Scheme::Row | Scheme::Advisory(_))
+        {
+            return Err(invalid("has connections, which only scheme=row and scheme=advisory have"));
+        }
         address.check()?;
         Ok(address)
     }
@@ -320,6 +325,8 @@ mod tests {
             "//me:secret@a?timeout=61s",
             "//me:secret@a?install=maybe",
             "//me:secret@a?at_least=1s",
+            "//me:secret@a?connections=4",
+            "//me:secret@a?connections=4&scheme=shedlock",
             "//me:secret@a?scheme=shedlock&at_least=25h",
             "//me:secret@a?listen=postgres%3A%2F%2Fme%3Asecret%40a%3Ax",
             "//a?password_file=/nowhere/at/all",

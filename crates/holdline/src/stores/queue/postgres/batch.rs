@@ -72,6 +72,11 @@ impl Call {
     pub(super) fn alone(sql: String) -> Self {
         Call { sql, line: None, durable: true, lane: Lane::Foreground }
     }
+
+    /// Whether it is the background's, and no departure: a renewal of a lease.
+    pub(super) fn renews(&self) -> bool {
+        self.lane == Lane::Background && self.line.is_some() && self.durable
+    }
 }
 
 impl division::Queued for Queued {

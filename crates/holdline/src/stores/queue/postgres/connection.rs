@@ -1,10 +1,11 @@
 //! The connection for commands: one for a store and its background handle, made when it is first
-//! needed and again when it breaks.
+//! needed and again when it breaks. While calls on it stall, most likely because another client has
+//! locked their rows, renewals of leases have one of their own.
 //!
 //! Calls are [batched](super::batch). Every call has a time limit, connecting included. A call that
-//! is given up is carried out or not, but before any later call for the same line. A connection on
-//! which a message has had no reply for 1.5 s is closed, because it may have been cut without
-//! either end noticing.
+//! is given up is carried out or not, but before any later call for the same line, other than a
+//! renewal. A connection on which a message has had no reply for 1.5 s is closed, because it may
+//! have been cut without either end noticing.
 
 use super::address::{Address, Scheme};
 use super::batch::{Call, Queued};
@@ -31,16 +32,24 @@ use tokio::sync::oneshot;
 const MAX_SILENCE: Duration = Duration::from_millis(1500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long a renewal waits for a connection of its own.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     pub(super) address: Arc<Address>,
-    slot: Arc<Mutex<Slot>>,
-    connecting: Joint<Result<(), Fault>>,
+    shared: Link,
+    /// For renewals while calls on the other one stall.
+    spare: Link,
     /// The tickets whose calls to take a place have been sent but not answered.
     pub(super) in_flight: Arc<InFlight>,
+}
+
+struct Link {
+    slot: Arc<Mutex<Slot>>,
+    connecting: Joint<Result<(), Fault>>,
 }
 
 #[derive(Default)]
@@ -56,8 +65,8 @@ struct Slot {
 
 impl Connection {
     pub(super) fn new(address: Arc<Address>) -> Self {
-        let (slot, in_flight) = (Arc::default(), Arc::default());
-        Connection { address, slot, connecting: Joint::new(), in_flight }
+        let (shared, spare) = (Link::new(), Link::new());
+        Connection { address, shared, spare, in_flight: Arc::default() }
     }
 
     /// Runs one repeatable statement (see [`repeat`]) with inline parameters, in one round trip.
@@ -74,34 +83,63 @@ impl Connection {
     }
 
     async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {
-        let session = self.session().await?;
+        let (link, session) = self.session_for(&call).await?;
         let request = taker.map(|id| self.in_flight.begin_own(id));
         let (reply, answer) = oneshot::channel();
         session.call(Queued { call, limit, request, reply })?;
         let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));
         let answer = answer.await.unwrap_or_else(gone);
         if answer.as_ref().is_err_and(Fault::ended) {
-            self.discard(&session);
+            link.discard(&session);
         }
         answer
+    }
+
+    /// The connection for a call.
+    async fn session_for(&self, call: &Call) -> Result<(&Link, Arc<Session>), Fault> {
+        if !self.shared.stalls() {
+            self.spare.slot.lock().session = None; // no longer needed
+        } else if call.renews() {
+            // The server may have no connection left.
+            let soon = clock::now().after(PATIENCE);
+            if let Some(Ok(session)) = clock::within(soon, self.session_of(&self.spare)).await {
+                return Ok((&self.spare, session));
+            }
+        }
+        Ok((&self.shared, self.session().await?))
     }
 
     /// The current connection, unless it is silent; or a new one, made once for all calls that wait
     /// for it. After a failure the next attempt backs off, however many calls there are; the calls
     /// that waited for a failed attempt share its error.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
-        if let Some(session) = self.usable() {
+        self.session_of(&self.shared).await
+    }
+
+    async fn session_of(&self, link: &Link) -> Result<Arc<Session>, Fault> {
+        if let Some(session) = link.usable() {
             return Ok(session);
         }
         let runtime = session::runtime().map_err(Fault::from)?;
-        let attempt = || connect(Arc::clone(&self.address), Arc::clone(&self.slot));
+        let attempt = || connect(Arc::clone(&self.address), Arc::clone(&link.slot));
         let gone = || Fault::Unsent("it was closed at once".to_owned());
-        self.connecting.done(runtime, attempt).await.unwrap_or_else(|| Err(gone()))?;
-        self.usable().ok_or_else(gone)
+        link.connecting.done(runtime, attempt).await.unwrap_or_else(|| Err(gone()))?;
+        link.usable().ok_or_else(gone)
+    }
+}
+
+impl Link {
+    fn new() -> Self {
+        Link { slot: Arc::default(), connecting: Joint::new() }
     }
 
     fn usable(&self) -> Option<Arc<Session>> {
         self.slot.lock().usable()
+    }
+
+    /// Whether calls on the present connection [stall](Session::stalls).
+    fn stalls(&self) -> bool {
+        self.slot.lock().session.as_ref().is_some_and(|session| session.stalls())
     }
 
     /// Closes a connection to new calls. Calls in flight may still get a reply.

@@ -110,6 +110,12 @@ impl Session {
         self.silence.lock().end(clock::now(), answered);
     }
 
+    /// Whether the server takes long to reply, or did lately: calls wait for locked rows, most
+    /// likely, and others behind them.
+    pub(super) fn stalls(&self) -> bool {
+        self.silence.lock().stalls(clock::now())
+    }
+
     /// How long the server has been silent although a message awaits a reply.
     pub(super) fn silence(&self) -> Duration {
         self.silence.lock().since.map_or(Duration::ZERO, |since| since.until(clock::now()))
@@ -155,7 +161,15 @@ struct Silence {
     /// The number of messages that wait for a reply.
     waiting: usize,
     since: Option<Time>,
+    /// When a long silence last ended.
+    stalled: Option<Time>,
 }
+
+/// How long a silence is a stall: half as long as a call waits for a locked row, which is longer
+/// than a batch does, a packet around the earth and nearly every commit.
+const STALL: Duration = Duration::from_millis(400);
+/// How long a stall is remembered: the next one is likely to come before a renewal is answered.
+const REMEMBERED: Duration = Duration::from_secs(10);
 
 impl Silence {
     fn begin(&mut self, now: Time) {
@@ -166,8 +180,15 @@ impl Silence {
     fn end(&mut self, now: Time, answered: bool) {
         self.waiting -= 1;
         if answered {
+            let stalled = self.since.is_some_and(|since| since.until(now) > STALL);
+            self.stalled = if stalled { Some(now) } else { self.stalled };
             self.since = (self.waiting > 0).then_some(now);
         }
+    }
+
+    fn stalls(&self, now: Time) -> bool {
+        self.since.is_some_and(|since| since.until(now) > STALL)
+            || self.stalled.is_some_and(|at| at.until(now) < REMEMBERED)
     }
 }
 
@@ -196,5 +217,20 @@ mod tests {
         assert_eq!(silence.since, Some(Time(3)), "a message that is given up was not answered");
         silence.end(Time(6), true);
         assert_eq!(silence.since, None);
+    }
+
+    #[test]
+    fn a_stall_is_seen_while_it_lasts_and_remembered_for_a_while() {
+        let (mut silence, mut now) = (Silence::default(), Time(1));
+        silence.begin(now);
+        now = now.after(STALL);
+        assert!(!silence.stalls(now));
+        now = now.after(STALL);
+        assert!(silence.stalls(now));
+        silence.end(now, true);
+        silence.begin(now);
+        silence.end(now, true);
+        assert!(silence.stalls(now), "the next one may begin before a call is answered");
+        assert!(!silence.stalls(now.after(REMEMBERED)));
     }
 }
