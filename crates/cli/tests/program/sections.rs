@@ -72,6 +72,39 @@ fn the_script_owns_what_a_subshell_acquires_for_it() {
     }
 }
 
+/// While a shell starts the programs of a pipeline, it has their pipes open itself.
+#[test]
+fn a_subshell_that_is_still_starting_a_pipeline_does_not_own_what_is_acquired_in_it() {
+    let place = Place::new();
+    // As a shell does for $($H acquire x | cat; true), but slowly.
+    let script = "
+import os, sys, time
+answer, printed = os.pipe()
+if os.fork() == 0:
+    os.dup2(printed, 1)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.dup2(write, 1)
+        os.execv(os.environ['H'], ['holdline', 'acquire', 'x'])
+    os.close(write)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until: pass
+    if os.fork() == 0:
+        os.dup2(read, 0)
+        os.execvp('cat', ['cat'])
+    os.close(read)
+    os.wait(), os.wait(), os._exit(0)
+os.close(printed)
+print('in' if len(os.read(answer, 100)) == 33 else 'none', flush=True)
+os.wait()
+sys.stdin.readline()";
+    let mut script = shell(&place, "python3", script);
+    assert_eq!(script.line(), "in");
+    assert_eq!(owner(&place), i64::from(script.pid().as_raw_nonzero().get()));
+    script.tell("\n");
+    assert_eq!(script.end().code, 0);
+}
+
 /// A subshell whose output is not read by the script around it goes on after `acquire`.
 #[test]
 fn a_subshell_that_goes_on_owns_its_lock() {
