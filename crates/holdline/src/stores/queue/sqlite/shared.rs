@@ -113,15 +113,15 @@ impl Shared {
     /// liveness lock: if each created one, the last would replace the others, and the places of
     /// their numbers would be taken for a dead process's.
     ///
-    /// A liveness lock that was removed is replaced. Then the folder may be new too, and the
-    /// monitor is restarted.
+    /// A liveness lock that was removed is replaced, also with its folder. Then the folder may be
+    /// new, and the monitor is restarted.
     fn own_process(&self, process_state: &mut ProcessState) -> Result<(Process, bool)> {
         if process_state.closed {
             let message = "the lock database was closed by its last user";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         if let Some(own_lock) = &process_state.own_lock
-            && own_lock.is_linked()
+            && own_lock.is_visible()
         {
             return Ok((own_lock.process, false));
         }
