@@ -4,7 +4,9 @@
 //! line to `acquire`, and holds until the owner ends, a `release` comes, or the lock is lost. The
 //! owner is a process, identified by a descriptor that is the holder's stdin: unlike a process id,
 //! it can never refer to another process. `release` reaches the holder by a socket that is named
-//! after the ticket's id, in a folder that only this user can enter.
+//! after the ticket's id, in a folder that only this user can enter. Holders of a lock that is held
+//! around them have its id, too; their sockets are named after their owner as well, so that a
+//! `release` ends that of its own script.
 
 use crate::caller;
 use crate::commands::acquire::OnLoss;
@@ -83,6 +85,10 @@ impl Owner {
                 Err(Failure::usage(format!("process {number} cannot own a lock: {error}")))
             }
         }
+    }
+
+    fn is_none(&self) -> bool {
+        matches!(self, Owner::None)
     }
 
     /// The owner's process id; `None` if it has ended.
@@ -220,8 +226,8 @@ pub(crate) async fn hold(
     let Obtained { client, hold, mut signals, .. } = obtained;
     let end = most.map(|time| Instant::now() + time);
     let stderr_is_awaited = caller::stderr_is_awaited(owner.id());
-    let is_detached = matches!(owner, Owner::None);
-    let socket = match hand_over(&job.name, &hold, is_detached).await {
+    let is_detached = owner.is_none();
+    let socket = match hand_over(&job.name, &hold, &owner).await {
         Ok(socket) => socket,
         Err(failure) => {
             job.release(session, &client, hold).await;
@@ -269,10 +275,18 @@ pub(crate) async fn hold(
     Ok(Exit::DONE)
 }
 
-/// Opens the socket for `release`, and tells `acquire` the handle.
-async fn hand_over(name: &str, hold: &HeldLock, is_detached: bool) -> Result<Socket, Failure> {
+/// Opens the socket for `release`, and tells `acquire` the handle, unless the lock is lost.
+async fn hand_over(name: &str, hold: &HeldLock, owner: &Owner) -> Result<Socket, Failure> {
     let (id, token) = hold.entry(name);
-    let socket = Socket::bind(&id.to_string(), is_detached).await?;
+    let mut stem = id.to_string();
+    if hold.is_inherited() {
+        let owner = owner.id().map_or(0, |owner| owner.as_raw_nonzero().get());
+        stem = format!("{stem}-{owner}-{}", std::process::id());
+    }
+    let socket = Socket::bind(&stem, owner.is_none()).await?;
+    if !hold.is_valid() {
+        return Ok(socket); // we were stopped for longer than the lease, say
+    }
     let token = participant::known(token);
     let line = json!({ "id": id.to_string(), "name": name, "token": token });
     let written = Output::Stdout.write_all(format!("{line}\n").as_bytes());
@@ -328,18 +342,10 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
         );
         Failure::new(Exit::LOST, "lost", message)
     };
-    let path = find_socket(handle)?.ok_or_else(gone)?;
-    let talk = async {
-        let stream = UnixStream::connect(&path).await?;
-        let mut stream = BufReader::new(stream);
-        stream.write_all(b"release\n").await?;
-        let mut line = String::new();
-        stream.take(LINE).read_line(&mut line).await?;
-        Ok::<String, std::io::Error>(line)
-    };
+    let paths = find_sockets(handle)?;
     // A stopped holder's queue may be full.
     let waits = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
-    match timeout(limit, talk).await {
+    match timeout(limit, end_one(&paths)).await {
         Ok(Ok(line)) => {
             let answer: Value = serde_json::from_str(&line).map_err(|_| gone())?;
             match answer["error"].as_str() {
@@ -369,15 +375,15 @@ struct Socket {
 }
 
 impl Socket {
-    async fn bind(id: &str, is_detached: bool) -> Result<Socket, Failure> {
+    async fn bind(stem: &str, is_detached: bool) -> Result<Socket, Failure> {
         let mut folders = folders();
         let folder = if is_detached { folders.last() } else { folders.next() };
         let folder = folder.expect("there is one");
         make(&folder)?;
         remove_stale(&folder).await;
-        let path = folder.join(format!("{id}.{LISTENING}"));
+        let path = folder.join(format!("{stem}.{LISTENING}"));
         // It gets its final name once it listens: before, others would take it for a dead holder's.
-        let unready = folder.join(format!("{id}.new"));
+        let unready = folder.join(format!("{stem}.new"));
         let listener = UnixListener::bind(&unready)
             .and_then(|listener| std::fs::rename(&unready, &path).map(|()| listener));
         let listener = listener.map_err(|error| {
@@ -437,16 +443,52 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     session.into_iter().chain([std::env::temp_dir().join(format!("holdline-{uid}"))])
 }
 
-/// The socket of a handle, if there is one.
-fn find_socket(handle: &str) -> Result<Option<PathBuf>, Failure> {
+/// The sockets of a handle: those whose owners are above this process, the nearest first, then that
+/// of the lock's own holder, then those of others.
+fn find_sockets(handle: &str) -> Result<Vec<PathBuf>, Failure> {
+    let above: Vec<i32> = caller::above().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let mut found = Vec::new();
     for folder in folders() {
-        let path = folder.join(format!("{handle}.{LISTENING}"));
-        if path.symlink_metadata().is_ok() {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension() == Some(LISTENING.as_ref())) {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()?.strip_prefix(handle));
+            let Some(rest) = stem.map(str::to_owned) else { continue };
             check(&folder)?;
-            return Ok(Some(path));
+            let owner = rest.split('-').nth(1).and_then(|owner| owner.parse().ok());
+            let distance = owner.and_then(|owner: i32| above.iter().position(|pid| *pid == owner));
+            found.push((distance.unwrap_or(usize::MAX), rest, path));
         }
     }
-    Ok(None)
+    found.sort();
+    Ok(found.into_iter().map(|(.., path)| path).collect())
+}
+
+/// Tells one of these holders to release, and returns its answer; empty if none of them lives.
+async fn end_one(paths: &[PathBuf]) -> std::io::Result<String> {
+    for path in paths {
+        match end(path).await {
+            Ok(answer) if answer.is_empty() => {}
+            Err(error) if is_end(&error) => {}
+            result => return result,
+        }
+    }
+    Ok(String::new())
+}
+
+/// Whether the error is that of a holder that has ended.
+fn is_end(error: &std::io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound)
+}
+
+/// Tells a holder to release, and returns its answer.
+async fn end(path: &Path) -> std::io::Result<String> {
+    let mut stream = BufReader::new(UnixStream::connect(path).await?);
+    stream.write_all(b"release\n").await?;
+    let mut line = String::new();
+    stream.take(LINE).read_line(&mut line).await?;
+    Ok(line)
 }
 
 /// Makes a folder that only this user can enter, unless it is there.

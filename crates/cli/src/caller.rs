@@ -8,9 +8,15 @@ use rustix::process::{Pid, getpid, getppid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// Linux's flag for a process that was forked and has not executed a program since.
 const FORKED: u64 = 0x40;
+/// How often and at what intervals a process that has a pipe open is looked at until it sleeps:
+/// for a second.
+const LOOKS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(2);
 /// The program's name.
 const NAME: &str = "holdline";
 
@@ -21,12 +27,19 @@ struct Pipe(PathBuf);
 /// The process that called this one. `None` if it has ended.
 pub(crate) fn find() -> Option<Pid> {
     let parent = getppid()?;
-    let ours = Pipe::at(getpid(), 1);
-    if ours.as_ref().is_some_and(|ours| ours.is_read_by(parent)) {
-        return Some(parent);
+    let Some(ours) = Pipe::at(getpid(), 1) else { return not_init(parent) };
+    match reader_of_subshell(parent) {
+        // A subshell that reads what we print goes on with it.
+        Some(script) if ours.is_awaited_by(parent) != Some(true) => Some(script),
+        Some(_) => Some(parent),
+        None if ours.is_read_by(parent) => Some(parent),
+        None => not_init(parent),
     }
-    let script = ours.and_then(|_| reader_of_subshell(parent));
-    script.or(Some(parent).filter(|parent| *parent != Pid::INIT))
+}
+
+/// A parent; `None` for the process that adopts those whose parent has ended.
+fn not_init(parent: Pid) -> Option<Pid> {
+    Some(parent).filter(|parent| *parent != Pid::INIT)
 }
 
 /// The shell that reads what this process prints, if this is a subshell of it.
@@ -35,7 +48,7 @@ fn reader_of_subshell(subshell: Pid) -> Option<Pid> {
     let mut above = subshell;
     loop {
         above = forked_by(above)?;
-        if printed.is_read_by(above) {
+        if printed.is_awaited_by(above) != Some(false) {
             return Some(above);
         }
     }
@@ -70,10 +83,14 @@ fn forked_by(process: Pid) -> Option<Pid> {
     Process::find(process).filter(|found| found.flags & FORKED != 0)?.parent
 }
 
+/// The processes above this one, its parent first.
+pub(crate) fn above() -> impl Iterator<Item = Pid> {
+    std::iter::successors(getppid(), |pid| Process::find(*pid)?.parent)
+}
+
 /// The programs of our name above this process.
 pub(crate) fn holdlines_above() -> Vec<u32> {
-    let above = std::iter::successors(getppid(), |pid| Process::find(*pid)?.parent);
-    let ours = above.filter(|pid| Process::find(*pid).is_some_and(|found| found.name == NAME));
+    let ours = above().filter(|pid| Process::find(*pid).is_some_and(|found| found.name == NAME));
     ours.map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).collect()
 }
 
@@ -81,6 +98,7 @@ pub(crate) fn holdlines_above() -> Vec<u32> {
 struct Process {
     name: String,
     parent: Option<Pid>,
+    sleeps: bool,
     flags: u64,
 }
 
@@ -90,9 +108,10 @@ impl Process {
         // The name is in parentheses, and may contain parentheses itself.
         let (head, fields) = stat.rsplit_once(") ")?;
         let name = head.split_once('(')?.1.to_owned();
-        let mut fields = fields.split_ascii_whitespace().skip(1);
+        let mut fields = fields.split_ascii_whitespace();
+        let sleeps = fields.next()? == "S";
         let parent = Pid::from_raw(fields.next()?.parse().ok()?);
-        Some(Process { name, parent, flags: fields.nth(4)?.parse().ok()? })
+        Some(Process { name, parent, sleeps, flags: fields.nth(4)?.parse().ok()? })
     }
 }
 
@@ -103,6 +122,25 @@ impl Pipe {
         file.to_str()?.starts_with("pipe:").then_some(Pipe(file))
     }
 
+    /// Whether this process waits for what comes through the pipe, as a shell does in `$(...)`. A
+    /// shell that starts the programs of a pipeline has the pipe open, too, for a moment in which
+    /// it does not sleep. `None` if it did not sleep in time.
+    fn is_awaited_by(&self, process: Pid) -> Option<bool> {
+        for _ in 0..LOOKS {
+            // Looked at first: if it sleeps, it has open what it will have open.
+            let sleeps = Process::find(process).is_some_and(|found| found.sleeps);
+            if !self.is_read_by(process) {
+                return Some(false);
+            }
+            if sleeps {
+                return Some(true);
+            }
+            sleep(PAUSE);
+        }
+        None
+    }
+
+    /// Whether this process has the pipe open for reading.
     fn is_read_by(&self, process: Pid) -> bool {
         let entries = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
         let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());

@@ -4,6 +4,7 @@ use crate::cli;
 use holdline::ErrorKind;
 use rustix::io::Errno;
 use serde_json::{Map, Value};
+use std::error::Error;
 
 /// One exit code of the program's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +114,20 @@ impl From<holdline::Error> for Failure {
                 (Exit::USAGE, "usage")
             }
             ErrorKind::Lost => (Exit::LOST, "lost"),
+            ErrorKind::Unavailable if is_shortage(&error) => (Exit::SYSTEM, "system"),
             _ => (Exit::STORE, "store"),
         };
         Failure::new(exit, event, format!("{error:#}"))
     }
+}
+
+/// Whether this machine lacks what the library needs to use the store.
+fn is_shortage(error: &holdline::Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.any(|cause| match cause.downcast_ref().and_then(Errno::from_io_error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => true,
+        // Also said of a socket whose queue is full.
+        Some(Errno::AGAIN) => std::thread::Builder::new().spawn(|| {}).is_err(),
+        _ => false,
+    })
 }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// The thread that renews is this process's, and hangs from here on: no other unit test of the
-    /// program holds a lock. G4.
+    /// program has a lock renewed. G4.
     #[tokio::test]
     async fn a_lock_is_lost_when_its_time_is_over_though_nobody_says_so() {
         let client = Client::new(Arc::new(Hanging(Memory::new(), false)));

@@ -238,9 +238,11 @@ impl Job {
             self.release(session, &client, hold).await;
             return Err(failure);
         }
-        let running = Running::start(&program, &self.command, &env, &mut signals, session.printer);
+        let command = (program.as_path(), self.command.as_slice());
+        let running = Running::start(command, &env, &hold, &mut signals, session.printer);
         let ended = match running {
-            Ok(running) => {
+            Ok(None) => Ended::Unstarted,
+            Ok(Some(running)) => {
                 let policy = self.hold.policy(grace);
                 running.supervise(&hold, &mut signals, policy, session.printer).await?
             }
@@ -251,7 +253,9 @@ impl Job {
         };
         let exit = match ended {
             Ended::Done(exit) => exit,
-            Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, &hold, ended).await),
+            Ended::Late(_) | Ended::Stopped | Ended::Unstarted => {
+                return Err(self.lost(&client, &hold, ended).await);
+            }
         };
         let message = format!("the command ended with {}", exit.0);
         session.printer.say(Level::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
@@ -430,6 +434,7 @@ impl Job {
         let how = match ended {
             Ended::Done(exit) | Ended::Late(exit) => format!("it ended with {}", exit.0),
             Ended::Stopped => "it was stopped".to_owned(),
+            Ended::Unstarted => "it was not started".to_owned(),
         };
         let (why, fields) = hold.loss().await;
         self.loss(client, &how, &why).with(fields)

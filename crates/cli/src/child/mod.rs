@@ -76,19 +76,22 @@ pub(crate) enum Ended {
     Late(Exit),
     /// By us, because the lock was lost.
     Stopped,
+    /// Not at all: the lock was lost before the command was started.
+    Unstarted,
 }
 
 impl Running {
     /// Starts a command with these variables set, or removed. At the terminal of our session it
     /// stays in our foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach
-    /// it; otherwise it gets a group of its own.
+    /// it; otherwise it gets a group of its own. `None` if the lock is no longer valid: we may have
+    /// been stopped for longer than the lease since it was granted.
     pub(crate) fn start(
-        file: &Path,
-        argv: &[OsString],
+        (file, argv): (&Path, &[OsString]),
         env: &[(&str, Option<String>)],
+        hold: &HeldLock,
         signals: &mut Signals,
         printer: Printer,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
         // A terminal that is not that of our session sends us nothing.
         let foreign = tcgetpgrp(stdin()) == Err(Errno::NOTTY);
         let grouped = !stdin().is_terminal() || foreign;
@@ -100,6 +103,9 @@ impl Running {
             command.process_group(0);
         }
         let descendants = Descendants::adopt()?;
+        if !hold.is_valid() {
+            return Ok(None);
+        }
         // The parent-death signal is bound to this thread, which lives to the end.
         let child = tokio::process::Command::from(command).spawn();
         let child = child.map_err(|error| lookup::refuse(&argv[0], Some(file), &error))?;
@@ -107,7 +113,7 @@ impl Running {
         let pid = pid.ok_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")
         })?;
-        Ok(Running { child, pid, grouped, modes, descendants })
+        Ok(Some(Running { child, pid, grouped, modes, descendants }))
     }
 
     /// Waits for its end, forwards signals, and stops it when the lock is lost.
@@ -284,4 +290,31 @@ fn exit_of(status: std::io::Result<ExitStatus>) -> Result<Exit, Failure> {
     })?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Exit);
     Ok(code.unwrap_or_else(|| Exit::signal(status.signal().unwrap_or(0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline::stores::memory::Memory;
+    use holdline::{Client, Mutex};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_command_is_not_started_under_a_lock_that_is_lost_meanwhile() {
+        let client = Client::new(Arc::new(Memory::new()));
+        let lease = Duration::from_millis(100);
+        let guard = Mutex::new(&client, "x").fixed_lease(lease).lock().await.unwrap();
+        while guard.is_valid() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("made");
+        let argv = ["touch".into(), made.clone().into_os_string()];
+        let mut signals = Signals::new().unwrap();
+        let printer = Printer { json: false, quiet: true, verbose: false };
+        let hold = HeldLock::Plain(guard);
+        let touch = (Path::new("/usr/bin/touch"), &argv[..]);
+        let started = Running::start(touch, &[], &hold, &mut signals, printer).unwrap();
+        assert!(started.is_none() && !made.exists());
+    }
 }

@@ -1,6 +1,7 @@
 //! What is printed, and where that fails.
 
-use super::common::{HOLDLINE, Place, Run, finish};
+use super::common::{HOLDLINE, Place, Run, Running, finish};
+use super::users;
 use std::process::Command;
 
 /// Runs a shell script in which `$0` is the program.
@@ -99,6 +100,38 @@ fn without_descriptors_it_says_what_is_missing() {
     }
     assert!((12..30).contains(&lacking), "{lacking}");
     assert_eq!(place.counts("x"), (0, 0));
+}
+
+/// A lock that nothing could renew is not taken. G14.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_threads_it_says_what_is_missing_or_renews() {
+    if !users::may_change_user() {
+        return;
+    }
+    let (place, program) = users::place();
+    // Users of nothing else, who may start a process or thread less each.
+    let first = 20_000 + std::process::id() % 4_000 * 10;
+    let limits = 1..=6;
+    let runs: Vec<_> = limits
+        .map(|most| {
+            let home = place.path(&format!("home-{most}"));
+            std::fs::create_dir(&home).unwrap();
+            std::os::unix::fs::chown(&home, Some(first + most), None).unwrap();
+            let url = format!("sqlite:{}/locks.db", home.display());
+            let limit = format!("ulimit -u {most}; exec \"$0\" \"$@\"");
+            let args = ["run", "--lease", "3s", "x", "--", "sleep", "4"];
+            let shell = [&["-c", &limit, program.to_str().unwrap()][..], &args].concat();
+            let bash = std::path::Path::new("bash");
+            Running::start(&mut users::user(&place, bash, first + most, "", &url, &shell))
+        })
+        .collect();
+    let runs: Vec<_> = runs.into_iter().map(Running::end).collect();
+    for run in &runs {
+        assert!(run.code == 0 || run.code == 71, "{runs:#?}");
+        assert_eq!(run.code == 71, run.err.contains("(ulimit -u)"), "{runs:#?}");
+    }
+    assert!(runs[0].code == 71 && runs[5].code == 0, "{runs:#?}");
 }
 
 #[test]

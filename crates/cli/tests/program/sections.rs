@@ -44,6 +44,36 @@ fn a_section_of_a_script_is_locked() {
     assert_eq!(place.files().iter().filter(|file| file.contains("sock")).count(), 0);
 }
 
+/// The same lock, and so the same handle.
+#[test]
+fn sections_inside_a_run_or_a_section_of_their_name_end_alone() {
+    let place = Place::new();
+    // Two at once in a run: the end of one leaves the other.
+    let inner = "a=$($H acquire x) || exit
+        (b=$($H acquire x) || exit; $H release $b || exit; echo released)
+        (b=$($H acquire x) || exit; echo in)
+        while [ $(ls $XDG_RUNTIME_DIR/holdline | wc -l) -gt 1 ]; do sleep 0.01; done
+        $H release $a; echo $?; $H release $a; echo $?";
+    let script = format!("$H run x -- bash -c '{inner}'");
+    let run = shell(&place, "bash", &script).end();
+    assert_eq!((run.code, run.out.as_str()), (0, "released\nin\n0\n76\n"), "{run:?}");
+
+    // In a section: the lock is held until its own release.
+    let inner = "b=$($H acquire x) || exit; $H release $b; echo $?";
+    let script = format!(
+        "a=$($H acquire x) || exit; HOLDLINE_HELD=\"$a x\" bash -c '{inner}'; read x
+         $H release $a; echo $?; read x"
+    );
+    let mut script = shell(&place, "bash", &script);
+    assert_eq!(script.line(), "0");
+    assert_eq!(place.counts("x"), (1, 0));
+    script.tell("\n");
+    assert_eq!(script.line(), "0", "it was held until now");
+    assert_eq!(place.counts("x"), (0, 0));
+    script.tell("\n");
+    assert_eq!(script.end().code, 0);
+}
+
 /// Where a shell calls the program from a subshell.
 #[test]
 fn the_script_owns_what_a_subshell_acquires_for_it() {
@@ -70,6 +100,39 @@ fn the_script_owns_what_a_subshell_acquires_for_it() {
             until("the lock is free", || place.counts("x") == (0, 0));
         }
     }
+}
+
+/// While a shell starts the programs of a pipeline, it has their pipes open itself.
+#[test]
+fn a_subshell_that_is_still_starting_a_pipeline_does_not_own_what_is_acquired_in_it() {
+    let place = Place::new();
+    // As a shell does for $($H acquire x | cat; true), but slowly.
+    let script = "
+import os, sys, time
+answer, printed = os.pipe()
+if os.fork() == 0:
+    os.dup2(printed, 1)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.dup2(write, 1)
+        os.execv(os.environ['H'], ['holdline', 'acquire', 'x'])
+    os.close(write)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until: pass
+    if os.fork() == 0:
+        os.dup2(read, 0)
+        os.execvp('cat', ['cat'])
+    os.close(read)
+    os.wait(), os.wait(), os._exit(0)
+os.close(printed)
+print('in' if len(os.read(answer, 100)) == 33 else 'none', flush=True)
+os.wait()
+sys.stdin.readline()";
+    let mut script = shell(&place, "python3", script);
+    assert_eq!(script.line(), "in");
+    assert_eq!(owner(&place), i64::from(script.pid().as_raw_nonzero().get()));
+    script.tell("\n");
+    assert_eq!(script.end().code, 0);
 }
 
 /// A subshell whose output is not read by the script around it goes on after `acquire`.

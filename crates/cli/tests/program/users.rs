@@ -13,7 +13,7 @@ const TWO: u32 = 64_712;
 const BOTH: u32 = 64_700;
 
 /// Whether this process may become other users; if not, it is noted.
-fn may_change_user() -> bool {
+pub(crate) fn may_change_user() -> bool {
     if !geteuid().is_root() {
         holdline_testkit::missing("the right to become other users (root)");
     }
@@ -21,7 +21,7 @@ fn may_change_user() -> bool {
 }
 
 /// A folder that all may enter, with a copy of the program that all may run.
-fn place() -> (Place, PathBuf) {
+pub(crate) fn place() -> (Place, PathBuf) {
     let place = Place::new();
     let open = |path: &Path| {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -37,7 +37,7 @@ fn place() -> (Place, PathBuf) {
 }
 
 /// The program as this user, with these groups and a strict umask.
-fn user(
+pub(crate) fn user(
     place: &Place,
     program: &Path,
     uid: u32,

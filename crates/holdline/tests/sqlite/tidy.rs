@@ -132,6 +132,38 @@ async fn a_removed_liveness_lock_is_made_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
+/// The liveness lock that a process took before is not in the new folder, or is a copy, which is
+/// free.
+#[tokio::test]
+async fn a_folder_that_is_replaced_has_the_liveness_locks_of_those_who_go_on() {
+    let _together = together();
+    for is_copied in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, moved) = (place.path().join("state"), place.path().join("moved"));
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("locks.db");
+        let one = File::open(&file).unwrap();
+        let (line, ticket) = (name("job"), fresh());
+        enter(&one, &line, &ticket, Enter::Queue).await;
+        leave(&one, &line, ticket.id).await;
+        std::fs::rename(&folder, &moved).unwrap();
+        let new: &[&std::ffi::OsStr] = if is_copied {
+            &["cp".as_ref(), "-r".as_ref(), moved.as_ref(), folder.as_ref()]
+        } else {
+            &["mkdir".as_ref(), folder.as_ref()]
+        };
+        assert!(std::process::Command::new(new[0]).args(&new[1..]).status().unwrap().success());
+        let two = File::open(&file).unwrap();
+        let standing = enter(&one, &line, &fresh(), Enter::Queue).await;
+        assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+        let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+        assert!(matches!(standing, Standing::Waiting { .. }), "taken for dead: {standing:?}");
+        drop(one);
+        let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+        assert!(matches!(standing, Standing::Admitted(_)), "not known as dead: {standing:?}");
+    }
+}
+
 /// A liveness lock's file exists for an instant before it is locked. A sweep then takes it for that
 /// of a dead process.
 #[test]

@@ -194,6 +194,10 @@ pub(super) fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
         io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory => {
             (ErrorKind::Unavailable, "try again")
         }
+        // From the start of a thread.
+        io::ErrorKind::WouldBlock => {
+            (ErrorKind::Unavailable, "this user may have no more threads (ulimit -u)")
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             (ErrorKind::Denied, "give this user the right to, or choose another path")
         }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rusqlite::Connection;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The connection, and the number of jobs queued for the worker.
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 pub(super) struct Executor {
     pub(super) site: Site,
     open: Mutex<OpenDatabase>,
-    pending: AtomicUsize,
+    pending: Arc<AtomicUsize>,
     /// Whether a checkpoint is due.
     checkpoint_due: AtomicBool,
     /// The length of the log, in pages, at which the next checkpoint is due.
@@ -33,7 +34,7 @@ const CHECKPOINT: u32 = 1000;
 
 /// A job of the worker; counted as pending until it is dropped.
 #[derive(Debug)]
-pub(super) struct Pending<'a>(&'a Executor);
+pub(super) struct Pending(Arc<AtomicUsize>);
 
 impl Executor {
     pub(super) fn open(site: Site) -> Result<Self> {
@@ -42,7 +43,7 @@ impl Executor {
         Ok(Executor {
             site,
             open: Mutex::new(open),
-            pending: AtomicUsize::new(0),
+            pending: Arc::default(),
             checkpoint_due: AtomicBool::new(false),
             checkpoint_at: AtomicU32::new(CHECKPOINT),
             pid,
@@ -116,14 +117,10 @@ impl Executor {
         clock::now().after(self.site.busy_timeout)
     }
 
-    /// Counts a job that is queued for the worker.
-    pub(super) fn announce(&self) {
+    /// Counts a job for the worker as pending until the result is dropped.
+    pub(super) fn announce(&self) -> Pending {
         self.pending.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Takes over a job that was counted; it is pending until the result is dropped.
-    pub(super) fn take_up(&self) -> Pending<'_> {
-        Pending(self)
+        Pending(Arc::clone(&self.pending))
     }
 
     /// Reopens the database if the file was removed or replaced.
@@ -169,9 +166,9 @@ impl Executor {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) struct LivenessDir {
 pub(super) struct OwnLock {
     pub(super) process: Process,
     file: OwnedFd,
+    path: PathBuf,
 }
 
 /// Another process's liveness lock, kept open because it is checked often.
@@ -169,8 +170,8 @@ impl LivenessDir {
                 Err(Errno::WOULDBLOCK | Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let own_lock = OwnLock { process, file };
-            if own_lock.is_linked() {
+            let own_lock = OwnLock { process, file, path: self.path.join(lock_name(process)) };
+            if own_lock.is_visible() {
                 return Ok(own_lock);
             }
         }
@@ -248,9 +249,16 @@ impl OwnLock {
         Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
     }
 
-    /// Whether the file is still linked, so that other processes see it.
-    pub(super) fn is_linked(&self) -> bool {
-        rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
+    /// Whether other processes see the file: it was not removed, nor was its folder replaced,
+    /// perhaps by a copy.
+    pub(super) fn is_visible(&self) -> bool {
+        let key = |about: rustix::fs::Stat| (about.st_dev, about.st_ino);
+        let own = rustix::fs::fstat(&self.file).map(key);
+        match rustix::fs::lstat(&self.path).map(key) {
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(_) => true, // not known
+            seen => seen == own,
+        }
     }
 }
 
@@ -339,8 +347,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
-        assert!(own_lock.is_linked());
-        fs::remove_file(folder.path().join(lock_name(own_lock.process))).unwrap();
-        assert!(!own_lock.is_linked());
+        assert!(own_lock.is_visible());
+        let path = folder.path().join(lock_name(own_lock.process));
+        fs::remove_file(&path).unwrap();
+        assert!(!own_lock.is_visible());
+        fs::write(path, "").unwrap();
+        assert!(!own_lock.is_visible(), "it is another file");
     }
 }

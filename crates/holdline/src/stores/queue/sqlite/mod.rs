@@ -42,11 +42,13 @@ use crate::store::{
     Subscription, Ticket, TicketId, refuse,
 };
 use crate::stores::queue;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use crate::thread::in_background;
 use address::Address;
+use errors::refused;
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
+use executor::Pending;
 use operations::{Done, Entered, Outlook};
 use rows::Owner;
 use rusqlite::Connection;
@@ -71,12 +73,12 @@ pub struct File {
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
-    worker: Mutex<Option<Sender<Job>>>,
+    worker: Mutex<Option<Sender<(Job, Pending)>>>,
     /// Permits for the worker's queue.
     room: Arc<Semaphore>,
 }
 
-type Job = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+type Job = Box<dyn FnOnce(&Arc<Shared>, Pending) + Send>;
 
 /// The capacity of the worker's queue; more operations wait in their own futures.
 const QUEUE: usize = 1024;
@@ -158,12 +160,12 @@ impl File {
 
     /// Checkpoints the log after the notices have been sent, and on the worker.
     fn checkpoint_on_worker(&self) {
-        let job = |shared: &Arc<Shared>| {
-            drop(shared.executor.take_up()); // no operation
+        let job = |shared: &Arc<Shared>, pending| {
+            drop(pending); // no operation
             shared.executor.checkpoint();
         };
-        if self.handle.send(Box::new(job)).is_err() {
-            self.shared().executor.checkpoint();
+        if let Err((_, job)) = self.handle.send(Box::new(job)) {
+            self.handle.run(job);
         }
     }
 
@@ -187,8 +189,7 @@ impl File {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let room = Arc::clone(&self.handle.room).acquire_owned().await;
-        let job = move |shared: &Arc<Shared>| {
-            let pending = shared.executor.take_up();
+        let job = move |shared: &Arc<Shared>, pending| {
             let wanted = || !reply.is_closed();
             let done = wanted().then(|| work(shared, &wanted));
             drop((pending, room)); // before the reply: the next operation need not come here
@@ -199,8 +200,17 @@ impl File {
                 shared.executor.checkpoint();
             }
         };
-        self.handle.send(Box::new(job))?;
-        answer.await.unwrap_or_else(|_| Err(self.handle.no_worker("it has ended")))
+        if let Err((error, job)) = self.handle.send(Box::new(job)) {
+            if !self.worker_only {
+                return Err(error);
+            }
+            self.handle.run(job); // a renewal that may block its thread is better than none
+        }
+        answer.await.unwrap_or_else(|_| {
+            let path = self.shared().executor.site.name.display();
+            let message = format!("the thread that writes the lock database {path} has panicked");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
     }
 
     async fn try_enter(
@@ -236,11 +246,11 @@ impl File {
         if !self.worker_only {
             shared.try_start_monitor();
         } else if !shared.surely_has_monitor() {
-            let job = |shared: &Arc<Shared>| {
-                drop(shared.executor.take_up()); // no operation
+            let job = |shared: &Arc<Shared>, pending| {
+                drop(pending); // no operation
                 shared.try_start_monitor();
             };
-            let _ = self.handle.send(Box::new(job)); // the next renewal tries again
+            drop(self.handle.send(Box::new(job))); // the next renewal tries again
         }
     }
 
@@ -258,44 +268,54 @@ impl File {
 }
 
 impl Handle {
-    fn send(&self, job: Job) -> Result<()> {
+    /// Queues a job for the worker, which is started if need be. A job that cannot be queued is
+    /// returned.
+    fn send(&self, job: Job) -> Result<(), (Error, Job)> {
         let mut worker = self.worker.lock();
         if worker.is_none() {
-            let (jobs, inbox) = mpsc::channel::<Job>();
-            let shared = Arc::clone(&self.shared);
-            std::thread::Builder::new()
-                .name("holdline-file".to_owned())
-                .spawn(move || {
-                    for job in inbox {
-                        job(&shared);
-                    }
-                })
-                .map_err(|error| self.no_worker(&error.to_string()))?;
-            *worker = Some(jobs);
+            match self.start_worker() {
+                Ok(jobs) => *worker = Some(jobs),
+                Err(error) => return Err((error, job)),
+            }
         }
         // Counted before the lock is released, so that no later operation overtakes it.
-        self.shared.executor.announce();
-        if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
-            return Ok(());
-        }
-        drop(self.shared.executor.take_up());
-        *worker = None; // the next job starts another
-        Err(self.no_worker("it has ended"))
+        let job = (job, self.shared.executor.announce());
+        worker.as_ref().expect("it runs").send(job).expect("it runs as long as it has a sender");
+        Ok(())
     }
 
-    fn no_worker(&self, why: &str) -> Error {
-        let path = self.shared.executor.site.name.display();
-        let message = format!("the thread that writes the lock database {path} is missing: {why}");
-        Error::new(ErrorKind::Unavailable, message)
+    fn start_worker(&self) -> Result<Sender<(Job, Pending)>> {
+        let (jobs, inbox) = mpsc::channel::<(Job, Pending)>();
+        let shared = Arc::clone(&self.shared);
+        let started =
+            std::thread::Builder::new().name("holdline-file".to_owned()).spawn(move || {
+                for (job, pending) in inbox {
+                    // Its caller's waker may panic.
+                    contained(|| job(&shared, pending));
+                }
+            });
+        let path = &self.shared.executor.site.name;
+        started.map_err(|error| refused("start the thread that writes", path, error))?;
+        Ok(jobs)
+    }
+
+    /// Runs a job on this thread.
+    fn run(&self, job: Job) {
+        job(&self.shared, self.shared.executor.announce());
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // The renewer may be the last user. It must not wait for the disk, and has a worker.
+        // The renewer may be the last user. It must not wait for the disk, and nearly always has a
+        // worker.
         let worker = if in_background() { self.worker.lock().take() } else { None };
         let left = worker.is_some_and(|worker| {
-            worker.send(Box::new(|shared: &Arc<Shared>| shared.close())).is_ok()
+            let close: Job = Box::new(|shared, pending| {
+                drop(pending); // no operation
+                shared.close();
+            });
+            worker.send((close, self.shared.executor.announce())).is_ok()
         });
         if !left {
             self.shared.close();
@@ -317,7 +337,9 @@ impl AsyncStore for File {
         let mut entered = self.try_enter(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
-            self.shared().try_start_monitor();
+            if let Err(error) = self.shared().start_monitor() {
+                tracing::warn!(%error, "no thread or socket for wakes; waiting by looking often");
+            }
             entered = self.try_enter(line, ticket, note, how).await?;
         } else if refused && self.remove_dead(&entered.blockers).await? {
             entered = self.try_enter(line, ticket, note, how).await?;

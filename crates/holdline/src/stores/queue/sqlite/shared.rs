@@ -113,15 +113,15 @@ impl Shared {
     /// liveness lock: if each created one, the last would replace the others, and the places of
     /// their numbers would be taken for a dead process's.
     ///
-    /// A liveness lock that was removed is replaced. Then the folder may be new too, and the
-    /// monitor is restarted.
+    /// A liveness lock that was removed is replaced, also with its folder. Then the folder may be
+    /// new, and the monitor is restarted.
     fn own_process(&self, process_state: &mut ProcessState) -> Result<(Process, bool)> {
         if process_state.closed {
             let message = "the lock database was closed by its last user";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         if let Some(own_lock) = &process_state.own_lock
-            && own_lock.is_linked()
+            && own_lock.is_visible()
         {
             return Ok((own_lock.process, false));
         }
@@ -163,14 +163,15 @@ impl Shared {
         self.monitor().is_some_and(|monitor| monitor.has_inbox())
     }
 
-    /// Starts the monitor if possible. Without it, waiters poll.
+    /// Starts the monitor if possible. Without it, an eviction is noticed at the next renewal.
     pub(super) fn try_start_monitor(self: &Arc<Self>) {
         if let Err(error) = self.start_monitor() {
-            tracing::warn!(%error, "no thread or socket for wakes; waiting by looking often");
+            tracing::debug!(%error, "no thread or socket for notices");
         }
     }
 
-    fn start_monitor(self: &Arc<Self>) -> Result<Arc<Monitor>> {
+    /// Starts the monitor unless it runs. Without it, waiters poll.
+    pub(super) fn start_monitor(self: &Arc<Self>) -> Result<Arc<Monitor>> {
         let mut process_state = self.process_state.lock();
         if let Some(monitor) = &process_state.monitor {
             return Ok(Arc::clone(monitor));
@@ -440,8 +441,13 @@ mod tests {
     use super::super::File;
     use super::*;
     use crate::store::AsyncStore;
+    use crate::stores::waiters::tests::Panics;
+    use futures_util::FutureExt;
     use std::collections::HashSet;
+    use std::future::Future;
+    use std::pin::pin;
     use std::sync::Barrier;
+    use std::task::Context;
     use std::time::Duration;
 
     fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
@@ -494,6 +500,23 @@ mod tests {
         shared.try_start_monitor();
         assert!(shared.monitor().is_none(), "nobody would end it");
         assert_eq!(shared.own(), None);
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_ends_no_operation_of_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = File::open(folder.path().join("locks.db")).expect("a new database");
+        let (mut first, mut second) = (pin!(file.list("")), pin!(file.list("")));
+        {
+            let _both_are_queued = file.shared().process_state.lock();
+            let waker = Arc::new(Panics).into();
+            assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(second.as_mut().now_or_never().is_none());
+        }
+        assert_eq!(second.await.expect("the worker goes on"), []);
+        assert_eq!(first.await.expect("it was answered"), []);
+        file.list("").await.expect("the worker goes on");
+        assert!(file.shared().executor.idle(), "or all later writes go to the worker");
     }
 
     /// As the renewer's thread, which would keep the locks of other stores waiting.
