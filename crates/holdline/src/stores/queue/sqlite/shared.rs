@@ -21,6 +21,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open file store.
 pub(super) struct Shared {
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) observers: Arc<super::observe::Observers>,
     process_state: Mutex<ProcessState>,
+    /// Whether the places of a dead process could not be removed at the last attempt.
+    removal_failed: AtomicBool,
 }
 
 /// The liveness lock, monitor and socket of this process, each created on first use.
@@ -66,6 +69,7 @@ impl Shared {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             observers: Arc::default(),
             process_state,
+            removal_failed: AtomicBool::new(false),
         })
     }
 
@@ -327,9 +331,15 @@ impl Shared {
             let done = self.executor.run(|conn| operations::remove_places_of(conn, process));
             match done.map(|done| self.deliver(done)) {
                 Ok(true) => {}
-                Ok(false) => return true,
+                Ok(false) => {
+                    self.removal_failed.store(false, Ordering::Relaxed);
+                    return true;
+                }
+                // While others wait, this is tried many times a second.
                 Err(error) => {
-                    tracing::warn!(%error, "the places of a dead process are left to their leases");
+                    if !self.removal_failed.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "places of a dead process cannot be removed yet");
+                    }
                     return false;
                 }
             }
@@ -447,6 +457,7 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
     use std::task::Context;
     use std::time::Duration;
 
@@ -488,6 +499,54 @@ mod tests {
         assert_eq!(tickets.until.get(&TicketId(0)), Some(&later));
         assert!(!tickets.are_over(now));
         assert!(tickets.are_over(later));
+    }
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// As on a full disk.
+    #[test]
+    fn places_that_cannot_be_removed_are_warned_of_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("locks.db");
+        let address = Address { busy_timeout: Duration::ZERO, ..Address::of(&path) };
+        let shared = Shared::open(address).expect("a new database");
+        let other = rusqlite::Connection::open(&path).expect("it is there");
+        let place = "INSERT INTO place VALUES ('x', 1, zeroblob(16), 1, 1, 7, 0, '')";
+        other.execute_batch(place).expect("a place of process 7");
+        let warnings = Arc::default();
+        let try_thrice = || {
+            other.execute_batch("BEGIN IMMEDIATE").expect("nobody writes");
+            for _ in 0..3 {
+                assert!(!shared.remove_places_of(7));
+            }
+            other.execute_batch("ROLLBACK").expect("it began");
+            assert!(shared.remove_places_of(7));
+        };
+        tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+            try_thrice();
+            assert_eq!(warnings.load(Ordering::Relaxed), 1);
+            try_thrice();
+            assert_eq!(warnings.load(Ordering::Relaxed), 2, "it worked meanwhile");
+        });
     }
 
     /// The worker may begin it just when the last handle is dropped.
