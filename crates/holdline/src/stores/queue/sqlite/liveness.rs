@@ -41,6 +41,8 @@ pub(super) struct OwnLock {
     pub(super) process: Process,
     file: OwnedFd,
     path: PathBuf,
+    /// The process that took it.
+    pid: u32,
 }
 
 /// Another process's liveness lock, kept open because it is checked often.
@@ -170,7 +172,8 @@ impl LivenessDir {
                 Err(Errno::WOULDBLOCK | Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let own_lock = OwnLock { process, file, path: self.path.join(lock_name(process)) };
+            let (path, pid) = (self.path.join(lock_name(process)), std::process::id());
+            let own_lock = OwnLock { process, file, path, pid };
             if own_lock.is_visible() {
                 return Ok(own_lock);
             }
@@ -264,8 +267,11 @@ impl OwnLock {
 
 impl Drop for OwnLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread forks has a copy until its exec.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        // Closing is not enough: a child that another thread forks has a copy until its exec. Such a
+        // child must not free its parent's lock.
+        if self.pid == std::process::id() {
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
