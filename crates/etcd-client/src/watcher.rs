@@ -30,7 +30,7 @@ const REFUSED: Duration = Duration::from_secs(30);
 const STAY: Duration = Duration::from_millis(500);
 /// How long a stream without watches stays open without an answer.
 const IDLE: Duration = Duration::from_secs(30);
-/// The failures in a row after which a stream counts as silent, and not as moving to a member.
+/// The failures in a row after which a stream counts as silent, and not as moving elsewhere.
 const SILENT: u32 = 5;
 /// How long a watch lingers after its end.
 const LINGER: Duration = Duration::from_secs(1);

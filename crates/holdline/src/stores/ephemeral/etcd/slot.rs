@@ -15,7 +15,7 @@ pub(super) struct Slots {
 }
 
 /// The most slots that retire before the lease gets no new places: they last as long as it does.
-const MOST_RETIRED: u32 = 16;
+const MOST_RETIRED: u32 = 32;
 
 /// A number that no other place on this lease has in the same line. Freed when dropped.
 #[derive(Debug)]
