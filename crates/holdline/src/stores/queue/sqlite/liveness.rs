@@ -267,8 +267,8 @@ impl OwnLock {
 
 impl Drop for OwnLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread forks has a copy until its exec. Such a
-        // child must not free its parent's lock.
+        // Closing is not enough: a child that another thread forks has a copy until its exec. Such
+        // a child must not free its parent's lock.
         if self.pid == std::process::id() {
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
