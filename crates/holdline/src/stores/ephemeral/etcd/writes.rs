@@ -17,6 +17,7 @@ use holdline_etcd_client::{
     News, PendingWrite, Watching,
     proto::{self, Delete},
 };
+use holdline_kernel::Backoff;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -181,15 +182,18 @@ impl Late {
     }
 }
 
-/// Deletes a key that was written late, however long that takes.
+/// Deletes a key that was written late, however long that takes. If it is refused, less and less
+/// often.
 async fn undo(shared: Weak<Shared>, removal: Delete) {
     tracing::warn!("a request arrived after its lock was given up; it is undone");
-    let limit = Duration::from_secs(1);
+    let (limit, mut refusals) = (Duration::from_secs(1), 0);
+    let pauses = Backoff::exponential(limit, limit * 30).jitter(50);
     while let Some(shared) = shared.upgrade() {
         let Err(error) = shared.delete(&removal, limit).await else { return };
         tracing::debug!(%error, "a late key is still there");
         drop(shared);
-        clock::pause(limit.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        clock::pause(pauses.pause(refusals, fastrand::u64(..))).await;
+        refusals += u32::from(!error.retryable());
     }
 }
 

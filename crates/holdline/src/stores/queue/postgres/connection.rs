@@ -18,6 +18,7 @@ use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
+use futures_util::FutureExt;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +33,6 @@ use tokio::sync::oneshot;
 const MAX_SILENCE: Duration = Duration::from_millis(1500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
-/// How long a renewal waits for a connection of its own.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// The first and the longest pause after failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -99,12 +98,11 @@ impl Connection {
     async fn session_for(&self, call: &Call) -> Result<(&Link, Arc<Session>), Fault> {
         if !self.shared.stalls() {
             self.spare.slot.lock().session = None; // no longer needed
-        } else if call.renews() {
-            // The server may have no connection left.
-            let soon = clock::now().after(PATIENCE);
-            if let Some(Ok(session)) = clock::within(soon, self.session_of(&self.spare)).await {
-                return Ok((&self.spare, session));
-            }
+        } else if call.renews()
+            // Made for the next one if it is not there: it may take longer than this one has.
+            && let Some(Ok(session)) = self.session_of(&self.spare).now_or_never()
+        {
+            return Ok((&self.spare, session));
         }
         Ok((&self.shared, self.session().await?))
     }
