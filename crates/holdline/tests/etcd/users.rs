@@ -23,6 +23,23 @@ pub(crate) fn enable_auth(servers: &Servers, before: &[&[&str]]) {
     servers.say(&["auth", "enable"]);
 }
 
+/// Runs `etcdctl` as root, once authentication is on, and returns what it prints.
+fn say_as_root(servers: &Servers, words: &[&str]) -> String {
+    let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
+    let done = done.expect("etcdctl runs");
+    assert!(done.status.success(), "{words:?}");
+    String::from_utf8(done.stdout).expect("text")
+}
+
+/// The commands for a user who may have the locks "first" and "second", by a right to each.
+const TWO_LOCKS: [&[&str]; 5] = [
+    &["user", "add", "me:mine"],
+    &["role", "add", "locks"],
+    &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
+    &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
+    &["user", "grant-role", "me", "locks"],
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_and_their_passwords() {
     let Some(servers) = start(1) else { return };
@@ -53,10 +70,7 @@ async fn users_and_their_passwords() {
         assert_eq!(servers.calls("DeleteRange"), 0, "{url}");
     }
     // Whatever the users change makes old tokens worthless: log in again, unseen.
-    let say = |words: &[&str]| {
-        let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
-        assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
-    };
+    let say = |words: &[&str]| drop(say_as_root(&servers, words));
     say(&["user", "add", "another:one"]);
     say(&["role", "add", "more"]);
     assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_none());
@@ -82,10 +96,7 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
             &["user", "grant-role", "me", "observes"],
         ],
     );
-    let say = |words: &[&str]| {
-        let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
-        assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
-    };
+    let say = |words: &[&str]| drop(say_as_root(&servers, words));
     let link = Link::to(&servers.hosts()[0]).expect("a port is free");
     let url = format!("etcd://me:mine@{}", link.address());
     let client = open(&url).await.expect("a good URL");
@@ -115,16 +126,7 @@ async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_revoked_costs_no_other_lock() {
     let Some(servers) = start(1) else { return };
-    enable_auth(
-        &servers,
-        &[
-            &["user", "add", "me:mine"],
-            &["role", "add", "locks"],
-            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
-            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
-            &["user", "grant-role", "me", "locks"],
-        ],
-    );
+    enable_auth(&servers, &TWO_LOCKS);
     let url = servers.url().replace("etcd://", "etcd://me:mine@");
     let client = open(&url).await.expect("a good URL");
     let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(10));
@@ -140,18 +142,13 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
         most = 0;
         drop((first.unlock().await, second.unlock().await));
     };
-    let mut ctl = servers.ctl();
-    ctl.args(["--user", "root:secret", "role", "revoke-permission", "--prefix=true", "locks"]);
-    assert!(ctl.arg("first/").output().expect("etcdctl runs").status.success());
+    say_as_root(&servers, &["role", "revoke-permission", "--prefix=true", "locks", "first/"]);
     tokio::time::sleep(Duration::from_secs(14)).await; // longer than the lease
     assert!(second.is_valid(), "{:?}", soon("why", second.loss()).await);
     // Its removal is denied, too, so it goes with the lease, which the other lock must leave.
     drop(first);
-    let keys = || {
-        let keys = ["--user", "root:secret", "get", "", "--prefix", "--keys-only"];
-        String::from_utf8(servers.ctl().args(keys).output().expect("etcdctl runs").stdout)
-    };
-    let is_there = |name| keys().expect("text").contains(name);
+    let keys = || say_as_root(&servers, &["get", "", "--prefix", "--keys-only"]);
+    let is_there = |name| keys().contains(name);
     until("its end", async || !is_there("first/")).await;
     assert!(second.is_valid() && is_there("second/"));
     second.unlock().await.expect("held");
@@ -163,20 +160,8 @@ async fn a_right_that_is_revoked_costs_no_other_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_may_no_longer_see_its_lock_does_not_keep_it() {
     let Some(servers) = start(1) else { return };
-    enable_auth(
-        &servers,
-        &[
-            &["user", "add", "me:mine"],
-            &["role", "add", "locks"],
-            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "first/"],
-            &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "second/"],
-            &["user", "grant-role", "me", "locks"],
-        ],
-    );
-    let say = |words: &[&str]| {
-        let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
-        assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
-    };
+    enable_auth(&servers, &TWO_LOCKS);
+    let say = |words: &[&str]| drop(say_as_root(&servers, words));
     let link = Link::to(&servers.hosts()[0]).expect("a port is free");
     let client = open(&format!("etcd://me:mine@{}", link.address())).await.expect("a good URL");
     let lock = |name| Mutex::new(&client, name).lease(Duration::from_secs(12));
