@@ -2,10 +2,12 @@
 
 use crate::Outcome;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The ports of all topologies lie between the base and this far above it.
 pub const PORTS: u16 = 400;
@@ -89,9 +91,6 @@ impl Range {
             // Other processes start elsewhere.
             let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
             let port = first + (count % u32::from(size)) as u16;
-            let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-            // Locked first: checking takes the port for a moment, and another process may own it by
-            // now.
             if let Ok(file) = lock(port)
                 && above.iter().all(|above| is_free(port + above))
             {
@@ -102,6 +101,19 @@ impl Range {
         }
         panic!("none of {size} ports from {first} is free")
     }
+}
+
+/// The time limit for a listener's answer: the kernel gives it, unless too many wait for it.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Whether nothing listens on a port of this machine.
+///
+/// Found out by a connection, not by listening there: a process that another thread starts at that
+/// moment would have our listener, too, until it is the program that it is to become.
+pub(crate) fn is_free(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let attempt = TcpStream::connect_timeout(&address, ANSWERS_WITHIN);
+    attempt.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Another process has been given the port.
@@ -145,5 +157,24 @@ mod tests {
         assert!(ports.iter().all(|port| (first..first + size).contains(port)));
         let (port, Range(first, size)) = (free_cluster_port(), FREE_WITH_BUS);
         assert!((first..first + size).contains(&port) && lock(port).is_err());
+    }
+
+    /// Looking at a port does not take it, not even for the processes that are started meanwhile.
+    #[test]
+    fn a_port_stays_free_while_processes_are_started() {
+        let port = free_port();
+        std::thread::scope(|scope| {
+            let starts = || {
+                for _ in 0..200 {
+                    assert!(std::process::Command::new("true").status().unwrap().success());
+                }
+            };
+            let starting = [scope.spawn(starts), scope.spawn(starts)];
+            while starting.iter().any(|thread| !thread.is_finished()) {
+                assert!(is_free(port));
+            }
+        });
+        let _listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        assert!(!is_free(port));
     }
 }

@@ -1,6 +1,7 @@
 //! A server: a started node. It can be stopped, killed, and restarted on its data.
 
 use crate::node::{Node, Wrap, expand};
+use crate::ports::is_free;
 use crate::probe::Probe;
 use crate::process::{GONE_WITHIN, Process};
 use crate::program::{Found, Program};
@@ -9,7 +10,6 @@ use crate::{Outcome, cannot};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -355,8 +355,7 @@ fn last_lines(text: &str) -> String {
 /// log, or worse: that program would answer our probe.
 pub(crate) fn check_ports(node: &Node) -> Outcome<()> {
     for port in &node.ports {
-        let connects = Probe::Listens.ask(*port).is_ok();
-        if connects || TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_err() {
+        if !is_free(*port) {
             return Err(format!(
                 "port {port} (for {}) is taken by another program, perhaps by the servers of \
                  another checkout. Stop that program (`ss -ltnp 'sport = :{port}'` shows it), or \
@@ -433,7 +432,7 @@ mod tests {
     #[test]
     fn a_taken_port_is_told() {
         let folder = Folder::new("server").unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = listener.local_addr().unwrap().port();
         let node = shell("exec sleep 60").also_listens([taken]);
         let error = Server::start(node, folder.path()).unwrap_err();
