@@ -196,7 +196,8 @@ impl MemberConnection {
         let Some(message) = messages.next().await? else {
             return Err(Status::unavailable("the answer was empty"));
         };
-        messages.end().await?;
+        // A server that has answered has carried the request out, whatever the end says.
+        messages.end().await.map_err(Status::unavailable)?;
         Ok(message)
     }
 
@@ -375,6 +376,9 @@ async fn keepalive(ping: Option<PingPong>, shared: &SharedConnection) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::may_be_done;
+    use crate::grpc;
+    use crate::proto::LeaseId;
     use tokio::net::TcpListener;
 
     /// Pings are sent while there are streams, even if nothing else uses the connection.
@@ -399,6 +403,28 @@ mod tests {
         assert!(shared.has_streams(), "it is all that is left");
         drop(stream);
         assert!(!shared.has_streams());
+        serving.abort();
+    }
+
+    /// An answer whose end says that the request was refused: it was carried out all the same.
+    #[tokio::test]
+    async fn a_refusal_after_an_answer_leaves_the_outcome_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let host = listener.local_addr().expect("it has one").to_string();
+        let serving = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.expect("it connects");
+            let mut server = h2::server::handshake(socket).await.expect("HTTP/2");
+            while let Some(Ok((_, mut answers))) = server.accept().await {
+                let mut answer = answers.send_response(Response::new(()), false).expect("open");
+                answer.send_data(grpc::frame(&LeaseId { id: 1 }), false).expect("open");
+                let status = ("grpc-status".parse().expect("good"), "8".parse().expect("good"));
+                answer.send_trailers([status].into_iter().collect()).expect("open");
+            }
+        });
+        let connection = MemberConnection::connect(&host, None).await.expect("it listens");
+        let uri = format!("http://{host}/x").parse().expect("good");
+        let answer = connection.unary::<LeaseId>(request(uri), Bytes::new(), None).await;
+        assert!(may_be_done(&answer.expect_err("refused in the end")));
         serving.abort();
     }
 }

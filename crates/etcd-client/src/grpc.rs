@@ -41,7 +41,6 @@ impl Code {
     fn read(text: &str) -> Code {
         match text {
             "1" => Code::Cancelled,
-            "2" => Code::Unknown,
             "3" => Code::InvalidArgument,
             "4" => Code::DeadlineExceeded,
             "7" => Code::PermissionDenied,
@@ -52,7 +51,9 @@ impl Code {
             "13" => Code::Internal,
             "14" => Code::Unavailable,
             "16" => Code::Unauthenticated,
-            _ => Code::Other,
+            "5" | "6" | "11" | "15" => Code::Other,
+            // 2, or no code at all: the server may have carried the request out.
+            _ => Code::Unknown,
         }
     }
 }
@@ -233,5 +234,6 @@ mod tests {
         headers.insert("grpc-message", "no%20leader".parse().expect("a value"));
         let status = Status::of(&headers).expect("it says").expect_err("it failed");
         assert_eq!((status.code, &*status.message), (Code::Unavailable, "no leader"));
+        assert_eq!(["5", "17", ""].map(Code::read), [Code::Other, Code::Unknown, Code::Unknown]);
     }
 }

@@ -59,8 +59,9 @@ pub trait LeaseUser: Send + Sync {
     /// Another member was chosen.
     fn turned(&self);
 
-    /// The lease can no longer be relied on.
-    fn lost(&self);
+    /// The lease can no longer be relied on. Returns until when somebody may do so all the same,
+    /// having yet to learn of it: it is not revoked before that, or [`Lease::end`].
+    fn lost(&self) -> Option<Time>;
 
     /// The server no longer has the lease.
     fn over(&self);
@@ -262,7 +263,9 @@ impl Lease {
         if self.is_lost() {
             tracing::debug!(lease = self.id, "a lease is lost");
             self.liveness.lose();
-            user.lost();
+            if let Some(until) = user.lost() {
+                let _ = clock::within(until, self.liveness.retired()).await;
+            }
         }
         self.give_back(&cluster).await;
         user.over();

@@ -185,3 +185,30 @@ async fn a_narrow_role_suffices() {
     let guard = soon("the lock", lock.lock()).await.expect("allowed still");
     guard.unlock().await.expect("held");
 }
+
+/// A key with the name of a ticket's own, but of another ticket, is not that ticket's place: it has
+/// another weight, and another id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_an_earlier_ticket_left_is_not_taken_for_ones_own() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let semaphore = Semaphore::new(&client, "s", 3);
+    let first = semaphore.acquire(1).await.expect("free");
+    let keys = servers.keys();
+    let (place, slot) = keys[0].rsplit_once('-').expect("a lease and a slot");
+    let (lease, next) = (place.rsplit_once('~').expect("a light ticket").1, format!("{place}-1"));
+    assert_eq!(slot, "0");
+    let value = servers.say(&["get", &keys[0], "--print-value-only"]);
+    let ticket = format!("{:x}", first.ticket().0);
+    assert!(value.contains(&ticket), "{value}");
+    servers.say(&["put", &next, &value.trim().replace(&ticket, "123"), "--lease", lease]);
+    let second = soon("a place", semaphore.acquire(1)).await.expect("there is room");
+    let info = client.inspect("s").await.expect("it answers");
+    // The other place is removed in the background.
+    let there = |id| info.holders.iter().any(|holder| holder.id == id);
+    assert!(there(first.ticket()) && there(second.ticket()), "{info:?}");
+    first.unlock().await.expect("held");
+    second.unlock().await.expect("held");
+    client.settle().await;
+    assert_eq!(servers.keys(), [""; 0]);
+}

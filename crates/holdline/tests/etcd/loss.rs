@@ -1,7 +1,7 @@
 //! Losses that come from outside.
 
 use holdline::Mutex;
-use holdline_testkit::etcd::start;
+use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::flaky_links::FlakyLinks;
 use holdline_testkit::{Link, Way, soon, until};
 use std::time::{Duration, Instant};
@@ -107,6 +107,43 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     again.unlock().await.expect("held");
 }
 
+/// The file for a backup of the only member.
+fn backup(servers: &Servers) -> String {
+    servers.data(0).with_extension("backup").to_str().expect("text").to_owned()
+}
+
+/// Restarts the only member with the data of the backup.
+fn restore(servers: &mut Servers) {
+    servers.kill(0);
+    let (data, file) = (servers.data(0), backup(servers));
+    std::fs::remove_dir_all(&data).expect("it is there");
+    let folder = data.to_str().expect("text");
+    let at = ["--data-dir", folder, "--name", "m0", "--initial-cluster", "m0=http://127.0.0.1:1"];
+    let peer = ["--initial-advertise-peer-urls", "http://127.0.0.1:1"];
+    servers.say(&[&["snapshot", "restore", &file], &at[..], &peer].concat());
+    servers.restart(0);
+}
+
+/// A lease that is given up, although etcd has it and the key on it: the key is not removed before
+/// its holder's own deadline, so that no other gets the lock while the holder has yet to be told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_given_up_is_not_revoked_under_its_holder() {
+    let Some(mut servers) = start(1) else { return };
+    let client = servers.client().await;
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(60));
+    let guard = lock.lock().await.expect("it is there");
+    servers.say(&["snapshot", "save", &backup(&servers)]);
+    let later = Mutex::new(&client, "y").lock().await.expect("it is there");
+    restore(&mut servers);
+    soon("the loss", guard.lost()).await;
+    let other = soon("another lease", Mutex::new(&client, "z").lock()).await.expect("there");
+    assert_eq!(servers.keys().iter().filter(|key| key.starts_with("x/")).count(), 1);
+    other.unlock().await.expect("held");
+    // Once its holder is gone, it is.
+    drop((guard, later));
+    until("the revocation", async || servers.keys().is_empty()).await;
+}
+
 /// etcd that is restored from a backup, in which a holder's lease is there and its key is not, and
 /// a key is there that was given up since: the lease alone proves nothing, and keeps no such key.
 /// The term of leadership is the same as before.
@@ -116,18 +153,11 @@ async fn a_store_with_older_data_is_loss_and_not_the_end() {
     let (one, two) = (servers.client().await, servers.client().await);
     let lock = Mutex::new(&one, "x");
     let given_up = Mutex::new(&one, "y").lock().await.expect("it is there");
-    let (data, backup) = (servers.data(0), servers.data(0).with_extension("backup"));
-    let [folder, file] = [&data, &backup].map(|path| path.to_str().expect("text"));
-    servers.say(&["snapshot", "save", file]);
+    servers.say(&["snapshot", "save", &backup(&servers)]);
     given_up.unlock().await.expect("held");
     let guard = lock.lock().await.expect("it is there");
     assert_eq!(servers.leases().len(), 1);
-    servers.kill(0);
-    std::fs::remove_dir_all(&data).expect("it is there");
-    let at = ["--data-dir", folder, "--name", "m0", "--initial-cluster", "m0=http://127.0.0.1:1"];
-    let peer = ["--initial-advertise-peer-urls", "http://127.0.0.1:1"];
-    servers.say(&[&["snapshot", "restore", file], &at[..], &peer].concat());
-    servers.restart(0);
+    restore(&mut servers);
     let rival = soon("the rival", Mutex::new(&two, "x").lock()).await.expect("there");
     soon("the loss", guard.lost()).await;
     assert!(rival.is_valid() && !guard.is_valid());

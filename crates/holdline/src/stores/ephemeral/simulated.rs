@@ -269,14 +269,7 @@ impl Shared {
     fn lose(&self, session: &Session) {
         session.lost.store(true, Ordering::Relaxed);
         session.news.notify_waiters();
-        for record in self.table.lose_all(|record| record.place().entry.session.id == session.id) {
-            record.with(|place| {
-                if !place.was_held() {
-                    place.due = place.due.min(clock::now());
-                }
-            });
-            self.table.look_soon(record.id);
-        }
+        let _ = self.table.lose_all(|record| record.place().entry.session.id == session.id);
     }
 
     /// Arranges for the record to be told of changes in its line.

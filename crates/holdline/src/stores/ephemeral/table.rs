@@ -156,23 +156,30 @@ impl<E: Entry> Table<E> {
         }
     }
 
-    /// Marks the tickets selected by `theirs` as gone, because their session has ended. Returns
-    /// them.
-    pub(super) fn lose_all(
-        &self,
-        theirs: impl Fn(&TicketRecord<E>) -> bool,
-    ) -> Vec<Arc<TicketRecord<E>>> {
-        let mut records = self.all();
-        records.retain(|record| theirs(record));
-        for record in &records {
+    /// Marks the tickets selected by `theirs` as gone, because their session has ended. Those that
+    /// were not held are removed at once: as long as the servers keep their entries, they block
+    /// others. A held one is not removed before its holder is sure to know of the loss: returns
+    /// when that is for all of them, if there are any.
+    pub(super) fn lose_all(&self, theirs: impl Fn(&TicketRecord<E>) -> bool) -> Option<Time> {
+        let (now, mut relied_on) = (clock::now(), None);
+        for record in self.all().into_iter().filter(|record| theirs(record)) {
             record.lose(&self.loss);
+            record.with(|place| {
+                if place.was_held() {
+                    relied_on = relied_on.max(Some(place.due));
+                } else {
+                    place.due = place.due.min(now);
+                }
+            });
+            self.look_soon(record.id);
         }
-        records
+        relied_on
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ticket::State;
     use super::super::ticket::tests::{First, record};
     use super::*;
 
@@ -234,10 +241,15 @@ mod tests {
     fn the_tickets_of_a_session_are_lost_with_it() {
         let table = Table::<First>::new(1);
         for id in 0..4 {
-            table.insert(&Arc::new(record(id, Time::NEVER)));
+            table.insert(&Arc::new(record(id, Time(u64::MAX - 2))));
         }
-        let lost = table.lose_all(|record| record.id.0 % 2 == 0);
-        assert_eq!(lost.len(), 2);
+        assert_eq!(table.lose_all(|record| record.id.0 == 0), None);
+        let held = table.find(TicketId(2)).expect("it is known");
+        held.place().state = State::Held;
+        let known = table.lose_all(|record| record.id.0 % 2 == 0);
+        assert_eq!(known, Some(held.place().due), "its holder may rely on it until then");
+        let due = table.find(TicketId(0)).expect("it is known").place().due;
+        assert!(due <= clock::now(), "it only blocks others");
         table.lose(TicketId(1));
         table.lose(TicketId(9));
         let gone = |id| table.find(TicketId(id)).expect("it is known").place().is_gone();

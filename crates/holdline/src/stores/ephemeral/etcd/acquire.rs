@@ -3,7 +3,7 @@
 
 use super::answer::{self, Found, garbled};
 use super::beside;
-use super::layout;
+use super::layout::{self, Member};
 use super::predecessors;
 use super::session::Session;
 use super::shared::{BACKGROUND, Shared};
@@ -199,7 +199,7 @@ impl Attempt<'_> {
         let entry = Txn {
             compare: vec![layout::absent(&key, Vec::new())],
             success: asked.iter().cloned().map(layout::look).chain([self.put(None)]).collect(),
-            failure: vec![layout::look(layout::one(&key))],
+            failure: vec![layout::look(layout::with_value(&key))],
         };
         let offer = waiting.is_none().then_some(&entry);
         if let Some(found) = self.along(offer).await {
@@ -208,7 +208,7 @@ impl Attempt<'_> {
         let mut txn = match &waiting {
             None => entry,
             Some(session) => {
-                let mut failure = predecessors::looks(&key, &asked);
+                let mut failure = predecessors::looks(layout::with_value(&key), &asked);
                 // A late attempt must not move the key that the next one wrote.
                 let compare = vec![layout::absent(&key, Vec::new())];
                 let put = Txn { compare, success: vec![self.put(Some(session))], ..Txn::default() };
@@ -249,7 +249,7 @@ impl Attempt<'_> {
             let mut txn = Txn {
                 compare: vec![compare, layout::absent(&key, Vec::new())],
                 success: vec![self.put(None)],
-                failure: predecessors::looks(&key, &asked),
+                failure: predecessors::looks(layout::with_value(&key), &asked),
             };
             let beside = self.look_beside(&mut txn);
             let Some(mut found) = self.write(None, &txn).await? else {
@@ -283,8 +283,16 @@ impl Attempt<'_> {
     }
 
     /// Takes the key that an earlier attempt wrote, on whichever lease that was.
+    ///
+    /// The key may be that of an earlier ticket with this slot: one that was told that its request
+    /// was refused, although it was carried out (say, because the refusal was altered on the way).
+    /// Nobody holds that place. It is removed as this ticket's own, which is then lost.
     async fn adopt(&self, own: &KeyValue) -> Result<Entered> {
-        let Some(session) = self.store.sessions.find(own.lease) else { return Ok(Entered::Gone) };
+        let Attempt { store, record, .. } = *self;
+        let is_ours = Member::read(&record.base.prefix, own).is_some_and(|it| it.id == record.id);
+        let Some(session) = store.sessions.find(own.lease).filter(|_| is_ours) else {
+            return Ok(Entered::Gone);
+        };
         self.record.place().entry.session = session;
         self.record.is_there(own.create_revision, own.mod_revision);
         self.look_ahead().await

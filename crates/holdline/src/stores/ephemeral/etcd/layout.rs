@@ -250,9 +250,14 @@ pub(super) fn look(range: proto::Range) -> proto::RequestOp {
     proto::Op::Range(range).into()
 }
 
-/// One key.
+/// One key, without its value.
 pub(super) fn one(key: &[u8]) -> proto::Range {
-    proto::Range { key: key.to_vec(), keys_only: true, ..proto::Range::default() }
+    proto::Range { keys_only: true, ..with_value(key) }
+}
+
+/// One key and its value.
+pub(super) fn with_value(key: &[u8]) -> proto::Range {
+    proto::Range { key: key.to_vec(), ..proto::Range::default() }
 }
 
 /// True if the key does not exist; with an end, if no key in the range does.

@@ -39,8 +39,8 @@ pub(super) fn ranges(prefix: &[u8], ticket: &Ticket, before: i64) -> Vec<Range> 
 }
 
 /// The requests for the ticket's own key, and for those in these ranges.
-pub(super) fn looks(own: &[u8], asked: &[Range]) -> Vec<RequestOp> {
-    [layout::one(own)].into_iter().chain(asked.iter().cloned()).map(layout::look).collect()
+pub(super) fn looks(own: Range, asked: &[Range]) -> Vec<RequestOp> {
+    [own].into_iter().chain(asked.iter().cloned()).map(layout::look).collect()
 }
 
 /// Parses the result of [`ranges`], in a line whose places all agree with the ticket's capacity.
@@ -148,7 +148,7 @@ impl Attempt<'_> {
     pub(super) async fn look_ahead(&self) -> Result<Entered> {
         let (key, create) = self.record.key();
         let asked = ranges(&self.record.base.prefix, self.request.ticket, create);
-        let txn = Txn { success: looks(&key, &asked), ..Txn::default() };
+        let txn = Txn { success: looks(layout::one(&key), &asked), ..Txn::default() };
         let found = self.store.txn(&txn, self.request.limit).await?;
         self.compare(&asked, found).await
     }

@@ -171,7 +171,7 @@ impl Shared {
         let asked = predecessors::ranges(&record.base.prefix, request.ticket, create);
         let compare = ahead.iter().flat_map(|key| layout::is_as_at(key, seen)).collect();
         let success = vec![layout::look(layout::one(&key))];
-        let txn = Txn { compare, success, failure: predecessors::looks(&key, &asked) };
+        let txn = Txn { compare, success, failure: predecessors::looks(layout::one(&key), &asked) };
         let mut found = self.txn(&txn, request.limit).await?;
         if !found.succeeded {
             return attempt.compare(&asked, found).await.map(drop);

@@ -6,10 +6,11 @@
 use super::shared::Shared;
 use super::slot::Slots;
 use holdline_etcd_client::{Cluster, Lease, LeaseUser};
+use holdline_kernel::Time;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// A lease, and the places on it.
+/// A lease, and the places on it. The lease is revoked when this is dropped.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) lease: Arc<Lease>,
@@ -50,6 +51,12 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.lease.end();
+    }
+}
+
 /// The session of a lease that is kept alive, and its store.
 pub(super) struct User {
     pub(super) shared: Weak<Shared>,
@@ -79,10 +86,8 @@ impl LeaseUser for User {
         }
     }
 
-    fn lost(&self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.evicted(self.lease);
-        }
+    fn lost(&self) -> Option<Time> {
+        self.shared.upgrade()?.evicted(self.lease)
     }
 
     fn over(&self) {

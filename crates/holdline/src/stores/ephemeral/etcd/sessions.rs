@@ -80,11 +80,7 @@ impl Sessions {
                 return true;
             }
             let since = *entry.idle.get_or_insert(now);
-            let keep = entry.is_usable(cluster) && since.until(now) < IDLE;
-            if !keep {
-                entry.session.lease.end();
-            }
-            keep
+            entry.is_usable(cluster) && since.until(now) < IDLE
         });
     }
 
@@ -171,8 +167,9 @@ impl Shared {
     }
 
     /// Handles a lease that is gone, or must be assumed to be, and with it all places on it.
-    pub(super) fn evicted(&self, lease: i64) {
+    /// Returns until when their holders may rely on it, if there are any.
+    pub(super) fn evicted(&self, lease: i64) -> Option<Time> {
         self.sessions.remove(lease);
-        self.table.lose_all(|record| record.place().entry.session.lease.id() == lease);
+        self.table.lose_all(|record| record.place().entry.session.lease.id() == lease)
     }
 }

@@ -199,11 +199,7 @@ impl Shared {
                 session.lose();
             }
         }
-        let now = clock::now();
-        for record in self.table.lose_all(|record| record.base.session.id == id) {
-            record.place().abandon(now);
-            self.table.look_soon(record.id);
-        }
+        let _ = self.table.lose_all(|record| record.base.session.id == id);
     }
 
     /// Refuses a lease that the session cannot guarantee.

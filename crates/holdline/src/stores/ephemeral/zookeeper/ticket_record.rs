@@ -192,15 +192,6 @@ impl Place {
         self.permit.take()
     }
 
-    /// Has a ticket removed at once whose session is over here: as long as the servers keep its
-    /// node, it blocks others. A held ticket is removed only after its holder is sure to know of
-    /// the loss.
-    pub(super) fn abandon(&mut self, now: Time) {
-        if !self.was_held() {
-            self.due = self.due.min(now);
-        }
-    }
-
     /// Extends a ticket that is requested again. `false` if it was given up before: its earlier
     /// requests are being undone, and nothing may be created for it any more.
     pub(super) fn want(&mut self, until: Time) -> bool {
