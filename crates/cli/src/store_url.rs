@@ -15,12 +15,7 @@ pub(crate) const MACHINE_PATH: &str = "\0";
 /// variable that is not set, and a lock in the default store would keep no other machine out.
 pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
     let Some(url) = url else { return Ok(String::new()) };
-    if url.is_empty() {
-        return Err(Failure::usage(
-            "the URL of --store is empty; name a store, or leave --store away for the file of this \
-             machine",
-        ));
-    }
+    refuse_empty(url)?;
     let nodes: Vec<&str> =
         url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
     if nodes.iter().any(|node| node.starts_with("memory:")) {
@@ -33,6 +28,17 @@ pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
     let quorum = if url.starts_with("quorum:") { "quorum:" } else { "" };
     let nodes: Vec<String> = nodes.iter().map(|node| absolute(node, &folder)).collect();
     Ok(format!("{quorum}{}", nodes.join(",")))
+}
+
+/// Refuses a URL that is given and empty.
+pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
+    if url.is_empty() {
+        return Err(Failure::usage(
+            "the store's URL is empty; name a store, or leave the URL away for the file of this \
+             machine",
+        ));
+    }
+    Ok(())
 }
 
 /// The URL of the default store, for the command's environment.
