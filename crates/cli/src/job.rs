@@ -16,6 +16,7 @@ use clap::Args;
 use holdline::Client;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -422,8 +423,16 @@ impl Job {
             Ok(()) => None,
             Err(error) if error.is_lost() => Some(error),
             Err(error) => {
+                // The library retries in the background, but the program ends now.
+                let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                let message = format!(
+                    "the release of {} in {} was not confirmed; others wait until its lease is \
+                     over at the latest: {why}",
+                    self.title(),
+                    client.address(),
+                );
                 let fields = json!({ "name": self.name, "store": client.address() });
-                session.printer.say(Level::Usually, "unreleased", &format!("{error:#}"), fields);
+                session.printer.say(Level::Usually, "unreleased", &message, fields);
                 None
             }
         }

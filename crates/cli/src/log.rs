@@ -17,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 const SAID_ANYWAY: &[&str] =
     &["lock lost", "lock broken by force", "place removed by force", "evicted"];
 
-/// The target of the library's modules.
+/// The target of the library's modules; those of its clients of servers are `holdline_...`.
 const LIBRARY: &str = "holdline";
 
 /// Installs the subscriber. `verbosity` counts the `-v` flags; the environment variable overrides
@@ -66,7 +66,10 @@ impl Filter {
     fn allows(&self, target: &str, level: LevelFilter) -> bool {
         let fits = |prefix: &str| {
             let rest = target.strip_prefix(prefix);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            let crates = prefix == LIBRARY;
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with("::") || crates && rest.starts_with('_')
+            })
         };
         self.0.iter().find(|(prefix, _)| fits(prefix)).is_some_and(|(_, most)| level <= *most)
     }
@@ -183,6 +186,8 @@ mod tests {
         assert!(filter.allows("holdline::keeper", LevelFilter::TRACE));
         assert!(filter.allows("h2::proto", LevelFilter::INFO));
         assert!(!filter.allows("h2x", LevelFilter::ERROR));
+        assert!(filter.allows("holdline_redis_client::checks", LevelFilter::WARN));
+        assert!(!filter.allows("holdlines", LevelFilter::ERROR));
         assert_eq!(filter.most(), LevelFilter::TRACE);
         assert!(!Filter::parse("off").unwrap().allows("holdline", LevelFilter::ERROR));
         assert!(Filter::parse("loud").is_err() && Filter::parse("a=b").is_err());

@@ -66,7 +66,7 @@ fn begin() -> Exit {
     let common = cli.common;
     let verbose = common.verbose > 0;
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
-    let store = match store_url::resolve(common.store.as_deref().unwrap_or_default()) {
+    let store = match store_url::resolve(common.store.as_deref()) {
         Ok(store) => store,
         Err(failure) => {
             printer.fail(&failure);

@@ -11,8 +11,11 @@ pub(crate) const MACHINE_PATH: &str = holdline::sqlite::MACHINE_PATH;
 pub(crate) const MACHINE_PATH: &str = "\0";
 
 /// Resolves the URL of `--store` to absolute paths, so that it is the same store in every folder,
-/// also for the command. Empty for the default.
-pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
+/// also for the command. Empty for the default. An empty URL is refused: in a script it is a
+/// variable that is not set, and a lock in the default store would keep no other machine out.
+pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
+    let Some(url) = url else { return Ok(String::new()) };
+    refuse_empty(url)?;
     let nodes: Vec<&str> =
         url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
     if nodes.iter().any(|node| node.starts_with("memory:")) {
@@ -25,6 +28,17 @@ pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
     let quorum = if url.starts_with("quorum:") { "quorum:" } else { "" };
     let nodes: Vec<String> = nodes.iter().map(|node| absolute(node, &folder)).collect();
     Ok(format!("{quorum}{}", nodes.join(",")))
+}
+
+/// Refuses a URL that is given and empty.
+pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
+    if url.is_empty() {
+        return Err(Failure::usage(
+            "the store's URL is empty; name a store, or leave the URL away for the file of this \
+             machine",
+        ));
+    }
+    Ok(())
 }
 
 /// The URL of the default store, for the command's environment.
@@ -98,8 +112,15 @@ mod tests {
 
     #[test]
     fn memory_is_refused() {
-        assert!(resolve("memory:").is_err() && resolve("quorum:sqlite:/a,memory:,b").is_err());
-        assert_eq!(resolve("").unwrap(), "");
-        assert_eq!(resolve("quorum:redis://a,redis://b").unwrap(), "quorum:redis://a,redis://b");
+        assert!(resolve(Some("memory:")).is_err());
+        assert!(resolve(Some("quorum:sqlite:/a,memory:,b")).is_err());
+        let quorum = "quorum:redis://a,redis://b";
+        assert_eq!(resolve(Some(quorum)).unwrap(), quorum);
+    }
+
+    #[test]
+    fn the_default_is_a_url_that_is_not_given_and_not_an_empty_one() {
+        assert_eq!(resolve(None).unwrap(), "");
+        assert!(resolve(Some("")).is_err());
     }
 }

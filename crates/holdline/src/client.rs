@@ -275,7 +275,8 @@ impl Client {
     ///
     /// The guard of the removed holder reports the loss, at its next renewal at the latest, with
     /// the host and process that broke the lock and the `reason`: see
-    /// [`Loss::Broken`](crate::Loss::Broken).
+    /// [`Loss::Broken`](crate::Loss::Broken). A removed waiter goes on waiting, in a new place at
+    /// the end of the line.
     ///
     /// Returns a token that is higher than the removed holder's and no higher than the next
     /// holder's. Present it to the guarded resource to fence off the removed holder even before the

@@ -10,7 +10,8 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Loss {
     /// The lease expired before a renewal was confirmed: the store did not answer or could not be
-    /// reached, or this process was paused. (The lock may have been broken meanwhile.)
+    /// reached, this process was paused, or the lease was a fixed one. (The lock may have been
+    /// broken meanwhile.)
     Expired,
     /// The store no longer has the place: the lease expired there, or the data was deleted.
     Gone,
@@ -49,8 +50,8 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Loss::Expired => f.write_str(
-                "its lease ran out before a renewal was confirmed: the store was silent, or this \
-                 process was stopped",
+                "its lease ran out before a renewal was confirmed: the store was silent, this \
+                 process was stopped, or the lease was a fixed one",
             ),
             Loss::Gone => f.write_str(
                 "the store no longer has it: its lease ran out there, or it was deleted",

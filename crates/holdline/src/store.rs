@@ -345,7 +345,8 @@ pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
         Refusal::Capacity { line: used } => write!(
             message,
             "lock \"{line}\" is in use with capacity {used}, but was asked for with {}; \
-             all users of a name must agree (a mutex has 1, a semaphore its permits)",
+             all users of a name must agree (a mutex has 1, a semaphore its permits, a read-write \
+             lock 1073741824)",
             ticket.capacity
         ),
         Refusal::Weight => write!(

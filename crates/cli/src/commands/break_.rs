@@ -16,7 +16,8 @@ const DIGITS: usize = 6;
 ///
 /// The next in line is admitted at once, so make sure that the holder has stopped, or that the
 /// target of its writes rejects old tokens. Prints the new fencing token: pass it to the guarded
-/// resource, and the old holder can do no harm there even before the next one comes.
+/// resource, and the old holder can do no harm there even before the next one comes. A waiter that
+/// loses its place, and still waits, takes a new one at the end of the line.
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     /// The lock's name

@@ -4,6 +4,7 @@ use crate::context::Session;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::{Printer, clean, redact};
+use crate::store_url;
 use clap::Args;
 use holdline::doctor::{self, Examination, Finding, Level, Report};
 use serde_json::json;
@@ -61,6 +62,7 @@ impl Doctor {
         wanted.lease = self.lease;
         wanted.round_trips = self.round_trips;
         wanted.lock = !self.no_lock;
+        self.url.as_deref().map_or(Ok(()), store_url::refuse_empty)?;
         let url = self.url.as_deref().unwrap_or(&session.store);
         let report = doctor::examine(url, &wanted).await?;
         let text = if session.printer.json {

@@ -42,7 +42,13 @@ fn machines_read_the_same() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let place = Place::new();
-    for args in [&["doctor", "mongodb://secret@h"][..], &["doctor", "--round-trips", "0"]] {
+    // An empty URL is a variable that is not set: the default store is not the one that was meant.
+    for args in [
+        &["doctor", "mongodb://secret@h"][..],
+        &["doctor", "--round-trips", "0"],
+        &["doctor", ""],
+        &["doctor", "--store", ""],
+    ] {
         let run = place.run(args);
         assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
         assert!(!run.err.contains("secret"), "{run:?}");

@@ -375,19 +375,24 @@ fn the_github_action_runs_a_line_under_the_lock() {
     let bin = place.path("holdline/bin");
     fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(HOLDLINE, bin.join("holdline")).unwrap();
-    let act = |flags: &str| {
+    let act_at = |store: &str, flags: &str| {
         let mut command = Command::new("bash");
         command.args(["-e", "-c", step]).env("RUNNER_TEMP", place.path("")).env("NAME", "deploy");
         command.env("LINE", "echo \"$HOLDLINE_NAME\"; exit 3").env("FLAGS", flags);
         command.env("LABEL", "a run").env("HOLDLINE_WAIT", "100ms");
-        finish(command.env("HOLDLINE_STORE", place.url()).env("HOLDLINE_CONFIG", ""))
+        finish(command.env("HOLDLINE_STORE", store).env("HOLDLINE_CONFIG", ""))
     };
+    let url = place.url();
+    let act = |flags: &str| act_at(&url, flags);
     for flags in ["", "--lease 30s --permits 1/4"] {
         let run = act(flags);
         assert_eq!((run.code, run.out.as_str()), (3, "deploy\n"), "{run:?}");
     }
     let wrong = act("--quiet\n--lease 1ms\n");
     assert_eq!(wrong.code, 64, "flags of all lines count: {wrong:?}");
+    let missing = act_at("", "");
+    assert_eq!(missing.code, 64, "a secret that is missing is no store: {missing:?}");
+    assert!(missing.out.starts_with("::error::"), "{missing:?}");
     let _holder = place.hold(&[], "deploy");
     assert_eq!(act("").code, 75, "it waits for as long as it was told");
 }

@@ -100,6 +100,7 @@ fn a_fixed_lease_ends_and_the_command_with_it() {
     let run = place.run(["run", "--lease", "2s", "--fixed-lease", "x", "sleep", "60"]);
     assert_eq!(run.code, 76, "{run:?}");
     assert!(start.elapsed() < Duration::from_secs(50), "it was stopped");
+    assert!(run.err.contains("the lease was a fixed one"), "the store was not silent: {run:?}");
     assert_eq!(place.run(["run", "--fixed-lease", "x", "true"]).code, 64, "it needs a lease");
     let soon = place.run(["run", "--lease", "20s", "--fixed-lease", "x", "true"]);
     assert_eq!(soon.code, 0, "{soon:?}");

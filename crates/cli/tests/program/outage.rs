@@ -124,3 +124,38 @@ fn warnings_are_sentences_or_events_or_nothing() {
         assert!(!said.is_empty() || !run.err.contains("warning"), "{flags:?} {log:?}: {run:?}");
     }
 }
+
+/// The program ends then, so nothing is retried.
+#[test]
+fn a_release_without_an_answer_is_told() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    for (name, json) in [("x", &[][..]), ("y", &["--json"])] {
+        let mut command = place.command([&["run", name], &LEASE[..], json, &READS].concat());
+        let mut running = Running::start(command.env("HOLDLINE_STORE", server.url()));
+        assert_eq!(running.line(), "in");
+        server.pause();
+        running.tell("\n");
+        let run = running.end();
+        server.resume();
+        assert_eq!(run.code, 0, "{run:?}");
+        let told = run.err.contains("the release of lock") && run.err.contains("not confirmed");
+        assert!(told && !run.err.contains("background"), "{run:?}");
+    }
+}
+
+/// The library's crates for the protocols of servers warn, too.
+#[test]
+fn what_a_client_of_a_server_warns_of_is_printed() {
+    let place = Place::new();
+    usual_signals();
+    let Some(server) = private("program", &["--maxmemory-policy", "allkeys-lru"]) else { return };
+    for (log, warns) in [("", true), ("warn", true), ("off", false)] {
+        let mut command = place.command(["run", "x", "--", "true"]);
+        command.env("HOLDLINE_STORE", server.url()).env("HOLDLINE_LOG", log);
+        let run = finish(&mut command);
+        assert_eq!(run.code, 0, "{run:?}");
+        let said = run.err.contains("warning: ") && run.err.contains("allkeys-lru");
+        assert_eq!(said, warns, "{log:?}: {run:?}");
+    }
+}
