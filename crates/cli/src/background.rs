@@ -97,7 +97,7 @@ impl Owner {
         let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
         let id =
             about.ok()?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
-        Pid::from_raw(id?)
+        Pid::from_raw(id.filter(|id| *id > 0)?) // it is -1 otherwise
     }
 
     /// Watches for the owner's end.
@@ -536,10 +536,23 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::remove_stale;
+    use super::{Owner, remove_stale};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use std::io::ErrorKind;
     use std::os::unix::net::UnixListener;
+    use std::process::Command;
     use tokio::net::UnixStream;
+
+    #[test]
+    fn an_owner_that_has_ended_has_no_id() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let owner = Owner::Process(pidfd_open(pid, PidfdFlags::empty()).unwrap());
+        assert_eq!(owner.id(), Some(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(owner.id(), None);
+    }
 
     #[tokio::test]
     async fn only_what_listens_no_more_is_stale() {

@@ -1,6 +1,7 @@
 //! What is left behind: nothing.
 
 use crate::children::{ChildProcess, enter, fresh, leave, name, together};
+use futures_util::FutureExt;
 use holdline::clock;
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
@@ -162,6 +163,44 @@ async fn a_folder_that_is_replaced_has_the_liveness_locks_of_those_who_go_on() {
         let standing = enter(&two, &line, &fresh(), Enter::Try).await;
         assert!(matches!(standing, Standing::Admitted(_)), "not known as dead: {standing:?}");
     }
+}
+
+/// Those who wait have the first one open, and go on checking it.
+#[tokio::test]
+async fn a_process_that_takes_another_liveness_lock_keeps_the_first_for_its_other_locks() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let stores = [(); 4].map(|()| File::open(&file).unwrap());
+    let [waiter, holder, second, third] = stores;
+    let lines = ["held", "second", "third"].map(name);
+    for (store, line) in [&holder, &second, &third].into_iter().zip(&lines) {
+        let standing = enter(store, line, &fresh(), Enter::Queue).await;
+        assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+    }
+    let (renewed, ticket) = (name("renewed"), fresh());
+    let standing = enter(&holder, &renewed, &ticket, Enter::Queue).await;
+    let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+    let mut waits = Vec::new();
+    for line in &lines {
+        let ticket = fresh();
+        enter(&waiter, line, &ticket, Enter::Queue).await;
+        let mut wait = Box::pin(waiter.watch(line, ticket.id));
+        assert!((&mut wait).now_or_never().is_none()); // begins to watch its holder
+        waits.push(wait);
+    }
+    let live = folder.path().join("locks.db.live");
+    for lock in liveness_locks(&live) {
+        std::fs::remove_file(live.join(lock)).unwrap();
+    }
+    let standing = enter(&holder, &renewed, &ticket, Enter::Keep(seq)).await;
+    assert_eq!(standing, Standing::Admitted(seq));
+    // Each end is noticed by another check than the one before.
+    for (store, at) in [(second, 1), (third, 2)] {
+        drop(store);
+        waits[at].as_mut().await.unwrap();
+    }
+    assert!((&mut waits[0]).now_or_never().is_none(), "its holder is taken for dead");
 }
 
 /// A liveness lock's file exists for an instant before it is locked. A sweep then takes it for that

@@ -19,7 +19,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// The most attempts to open a folder that is just being created: some 100 ms.
+/// The most attempts to open a folder that is just being created, which takes some 100 ms; and to
+/// create a file in it that no other process removes.
 const TRIES: u32 = 500;
 
 /// The folder of the liveness locks and sockets.
@@ -154,8 +155,12 @@ impl LivenessDir {
     }
 
     /// Creates and takes this process's liveness lock.
+    ///
+    /// # Errors
+    ///
+    /// Also if others never see the file, because the folder was moved since it was opened.
     pub(super) fn create_own(&self) -> io::Result<OwnLock> {
-        loop {
+        for _ in 0..TRIES {
             let process = getrandom::u64().map_err(io::Error::other)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
@@ -177,7 +182,9 @@ impl LivenessDir {
             if own_lock.is_visible() {
                 return Ok(own_lock);
             }
+            self.remove(process);
         }
+        Err(io::Error::new(io::ErrorKind::Interrupted, "the folder was moved meanwhile"))
     }
 
     /// Another process's liveness lock, if it exists and can be opened.
@@ -346,6 +353,17 @@ mod tests {
         assert_eq!(taken, Err(Errno::WOULDBLOCK));
         take().unwrap();
         peer.if_free(|| panic!("it lives"));
+    }
+
+    #[test]
+    fn a_process_whose_folder_is_moved_while_it_starts_gets_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, moved) = (folder.path().join("live"), folder.path().join("moved"));
+        let liveness_dir = LivenessDir::open(&live, None, None).unwrap();
+        fs::rename(&live, &moved).unwrap();
+        let error = liveness_dir.create_own().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(fs::read_dir(moved).unwrap().count(), 0);
     }
 
     #[test]

@@ -49,6 +49,7 @@ use errors::refused;
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
 use executor::Pending;
+use liveness::OwnLock;
 use operations::{Done, Entered, Outlook};
 use rows::Owner;
 use rusqlite::Connection;
@@ -221,20 +222,21 @@ impl File {
         how: Enter,
     ) -> Result<Entered> {
         let (line, ticket, note) = (line.clone(), *ticket, Some(Arc::clone(note)));
-        let enter = move |shared: &Shared, conn: &Connection, owner: &Owner| {
-            let done = operations::enter(conn, &line, &ticket, how, owner)?;
-            shared.note(&ticket, &done.value);
+        let enter = move |shared: &Shared, conn: &Connection, own_lock: &Arc<OwnLock>| {
+            let owner = Owner { process: own_lock.process, note: note.clone() };
+            let done = operations::enter(conn, &line, &ticket, how, &owner)?;
+            shared.note(&ticket, &done.value, own_lock);
             Ok(done)
         };
         if !self.worker_only {
-            let owner = Owner { process: self.shared().process()?, note };
-            return self.ask(move |shared, conn| enter(shared, conn, &owner)).await;
+            let own_lock = self.shared().own_lock()?;
+            return self.ask(move |shared, conn| enter(shared, conn, &own_lock)).await;
         }
         self.shared().in_opening_process()?;
         let limit = self.shared().executor.limit();
         self.on_worker(move |shared, wanted| {
-            let owner = Owner { process: shared.process()?, note };
-            shared.executor.run_with_retry(limit, wanted, |conn| enter(shared, conn, &owner))
+            let own_lock = shared.own_lock()?;
+            shared.executor.run_with_retry(limit, wanted, |conn| enter(shared, conn, &own_lock))
         })
         .await
     }

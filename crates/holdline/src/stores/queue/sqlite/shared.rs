@@ -38,7 +38,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct ProcessState {
     liveness_dir: Option<Arc<LivenessDir>>,
-    own_lock: Option<OwnLock>,
+    own_lock: Option<Arc<OwnLock>>,
     monitor: Option<Arc<Monitor>>,
     outbox: Option<Arc<UnixDatagram>>,
     tickets: Tickets,
@@ -47,9 +47,12 @@ struct ProcessState {
 }
 
 /// The tickets that may have a place, and until when: a release may fail until the lease is over.
+///
+/// Each keeps the liveness lock whose number its place has, also when this process has taken
+/// another one since: others may have the old one's file open, and still check it.
 #[derive(Debug, Default)]
 struct Tickets {
-    until: HashMap<TicketId, Time>,
+    until: HashMap<TicketId, (Time, Arc<OwnLock>)>,
     /// The number of tickets at which those whose leases are over are removed.
     sweep_at: usize,
 }
@@ -104,22 +107,21 @@ impl Shared {
         Ok(liveness_dir)
     }
 
-    /// This process's number, with a liveness lock that other processes can see.
-    pub(super) fn process(self: &Arc<Self>) -> Result<Process> {
-        let (process, new) = self.own_process(&mut self.process_state.lock())?;
+    /// This process's liveness lock, which other processes can see.
+    pub(super) fn own_lock(self: &Arc<Self>) -> Result<Arc<OwnLock>> {
+        let (own_lock, new) = self.visible_lock(&mut self.process_state.lock())?;
         if new && fastrand::u8(..SWEEP_ODDS) == 0 {
             self.try_start_monitor();
         }
-        Ok(process)
+        Ok(own_lock)
     }
 
-    /// This process's number, and whether it is new. Threads that need it at once wait for one
-    /// liveness lock: if each created one, the last would replace the others, and the places of
-    /// their numbers would be taken for a dead process's.
+    /// This process's liveness lock, and whether it is new. Threads that need it at once wait for
+    /// one and the same.
     ///
     /// A liveness lock that was removed is replaced, also with its folder. Then the folder may be
     /// new, and the monitor is restarted.
-    fn own_process(&self, process_state: &mut ProcessState) -> Result<(Process, bool)> {
+    fn visible_lock(&self, process_state: &mut ProcessState) -> Result<(Arc<OwnLock>, bool)> {
         if process_state.closed {
             let message = "the lock database was closed by its last user";
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -127,7 +129,7 @@ impl Shared {
         if let Some(own_lock) = &process_state.own_lock
             && own_lock.is_visible()
         {
-            return Ok((own_lock.process, false));
+            return Ok((Arc::clone(own_lock), false));
         }
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
@@ -137,16 +139,16 @@ impl Shared {
             Ok((Arc::new(liveness_dir), own_lock))
         });
         let (liveness_dir, own_lock) = created.map_err(|error| self.failed(error))?;
-        let process = own_lock.process;
+        let own_lock = Arc::new(own_lock);
         process_state.liveness_dir = Some(liveness_dir);
-        process_state.own_lock = Some(own_lock);
-        Ok((process, true))
+        process_state.own_lock = Some(Arc::clone(&own_lock));
+        Ok((own_lock, true))
     }
 
     /// Lets executed programs inherit this process's liveness lock.
     pub(super) fn inherit_by_exec(&self) -> Result<()> {
         let process_state = self.process_state.lock();
-        let own_lock = process_state.own_lock.as_ref();
+        let own_lock = process_state.own_lock.as_deref();
         let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
         kept.map_err(|error| self.failed(error))
     }
@@ -180,7 +182,7 @@ impl Shared {
         if let Some(monitor) = &process_state.monitor {
             return Ok(Arc::clone(monitor));
         }
-        let (process, _) = self.own_process(&mut process_state)?;
+        let process = self.visible_lock(&mut process_state)?.0.process;
         let liveness_dir = process_state.liveness_dir.clone();
         let created = liveness_dir
             .ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -205,12 +207,12 @@ impl Shared {
         Ok(Wait { monitor, id })
     }
 
-    /// Records whether a ticket may have a place.
-    pub(super) fn note(&self, ticket: &Ticket, entered: &Entered) {
+    /// Records whether a ticket may have a place, and the liveness lock of its number.
+    pub(super) fn note(&self, ticket: &Ticket, entered: &Entered, own_lock: &Arc<OwnLock>) {
         match entered.outcome {
             Ok(Standing::Admitted(_) | Standing::Waiting { seq: Some(_), .. }) => {
                 let until = clock::now().after(ticket.lease.max(ticket.wait_lease));
-                self.process_state.lock().tickets.insert(ticket.id, until);
+                self.process_state.lock().tickets.insert(ticket.id, until, own_lock);
             }
             Ok(Standing::Lost) => self.forget(ticket.id),
             Ok(Standing::Waiting { seq: None, .. }) | Err(_) => {}
@@ -398,6 +400,7 @@ impl Shared {
         }
         // Otherwise the file of the liveness lock stays, unlocked, so that other processes remove
         // the remaining places.
+        process_state.tickets.until.clear();
         drop(own_lock);
         drop(process_state);
         self.executor.close();
@@ -405,18 +408,18 @@ impl Shared {
 }
 
 impl Tickets {
-    fn insert(&mut self, id: TicketId, until: Time) {
+    fn insert(&mut self, id: TicketId, until: Time, own_lock: &Arc<OwnLock>) {
         if self.until.len() >= self.sweep_at.max(KEPT) {
             let now = clock::now();
-            self.until.retain(|_, until| now < *until);
+            self.until.retain(|_, (until, _)| now < *until);
             self.sweep_at = self.until.len() * 2;
         }
-        let kept = self.until.entry(id).or_insert(until);
-        *kept = until.max(*kept);
+        let kept = self.until.get(&id).map_or(until, |(kept, _)| until.max(*kept));
+        self.until.insert(id, (kept, Arc::clone(own_lock)));
     }
 
     fn are_over(&self, now: Time) -> bool {
-        self.until.values().all(|until| *until <= now)
+        self.until.values().all(|(until, _)| *until <= now)
     }
 }
 
@@ -466,7 +469,6 @@ mod tests {
         Arc::new(Shared::open(address).expect("a new database"))
     }
 
-    /// One that is replaced is free, and its places are taken for a dead process's.
     #[test]
     fn threads_that_begin_at_once_have_one_liveness_lock() {
         const THREADS: usize = 8;
@@ -475,7 +477,7 @@ mod tests {
             let (shared, start) = (shared(&folder), Barrier::new(THREADS));
             let begin = || {
                 start.wait();
-                shared.process().expect("a liveness lock")
+                shared.own_lock().expect("a liveness lock").process
             };
             let processes: HashSet<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(begin)).collect();
@@ -490,13 +492,15 @@ mod tests {
     fn tickets_whose_leases_are_over_are_not_kept() {
         let (mut tickets, now) = (Tickets::default(), clock::now());
         let later = now.after(Duration::from_secs(600));
-        tickets.insert(TicketId(0), later);
-        tickets.insert(TicketId(0), now);
+        let folder = tempfile::tempdir().expect("a folder");
+        let own_lock = shared(&folder).own_lock().expect("a liveness lock");
+        tickets.insert(TicketId(0), later, &own_lock);
+        tickets.insert(TicketId(0), now, &own_lock);
         for id in 1..=3 * KEPT {
-            tickets.insert(TicketId(id as u128), now);
+            tickets.insert(TicketId(id as u128), now, &own_lock);
         }
         assert!(tickets.until.len() <= KEPT, "{} are kept", tickets.until.len());
-        assert_eq!(tickets.until.get(&TicketId(0)), Some(&later));
+        assert!(tickets.until.get(&TicketId(0)).is_some_and(|(until, _)| *until == later));
         assert!(!tickets.are_over(now));
         assert!(tickets.are_over(later));
     }
@@ -554,7 +558,7 @@ mod tests {
     fn no_monitor_starts_after_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let shared = shared(&folder);
-        shared.process().expect("a liveness lock");
+        shared.own_lock().expect("a liveness lock");
         shared.close();
         shared.try_start_monitor();
         assert!(shared.monitor().is_none(), "nobody would end it");
