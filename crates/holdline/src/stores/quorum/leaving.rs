@@ -124,6 +124,7 @@ impl Leaving {
         }
         if !queue.working {
             queue.working = true;
+            drop(queue); // a runtime that is ending drops the task at once
             let leaving = Arc::clone(self);
             runtime.spawn(Worker { leaving, place: None, done: false }.run());
         }
@@ -306,6 +307,34 @@ mod tests {
         });
         drop(runtime);
         assert!(leaving.has(TicketId(1)));
+        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)));
+    }
+
+    /// A release that is dropped with the runtime of its caller starts a worker, which is dropped
+    /// as well, and does not wait for ever.
+    #[test]
+    fn a_place_that_comes_as_its_runtime_ends_waits_for_the_next() {
+        struct Dropped(Arc<Leaving>, Name);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                assert!(Handle::try_current().is_ok(), "a runtime that is ending");
+                self.0.later(&self.1, TicketId(1));
+            }
+        }
+        let (leaving, line) = leaving();
+        let dropped = Dropped(Arc::clone(&leaving), line);
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        runtime.spawn(async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        });
+        let (ended, ends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).expect("it is waited for");
+        });
+        ends.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+        assert!(!leaving.queue.lock().working);
         assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)));
     }
 
