@@ -171,6 +171,8 @@ async fn each_primary_of_a_cluster_is_looked_at() {
     assert_eq!(roles, 3, "{report:#?}");
     at_worst(&report, Level::Warning);
     found(&examine(nodes[0].url()).await, "role", Level::Problem, "a node of a cluster");
+    let () = nodes[1].query(&["ACL", "SETUSER", "default", "-asking"]);
+    found(&examine(&url).await, "rights", Level::Problem, "ASKING");
     nodes[2].kill();
     found(&examine(&url).await, "reachable", Level::Problem, "failed");
 }

@@ -129,12 +129,21 @@ impl Moving<'_> {
     }
 
     fn move_keys(&self) {
-        let port = self.to.port().to_string();
-        let keys: Vec<String> = self.from.query(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "10"]);
+        let keys = self.keys();
         assert!(!keys.is_empty());
         for key in &keys {
-            let _: () = self.from.query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            self.move_key(key);
         }
+    }
+
+    /// The keys that have not moved yet, at most ten.
+    fn keys(&self) -> Vec<String> {
+        self.from.query(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "10"])
+    }
+
+    fn move_key(&self, key: &str) {
+        let port = self.to.port().to_string();
+        let _: () = self.from.query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
     }
 
     fn end(&self) {
@@ -173,6 +182,50 @@ async fn a_slot_that_moves_to_a_node_without_a_name() {
     moving.end();
     held.unlock().await.expect("held all the time");
     assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_some());
+}
+
+/// A line of many places has several keys, which move one after another. Where some are missing,
+/// it is not taken for one that has lost them.
+#[tokio::test]
+async fn a_line_of_many_places_that_moves_key_by_key() {
+    let Some(nodes) = cluster() else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    for (name, order) in [("a", ["", ":q", ":e", ":p"]), ("b", [":p", ":e", "", ":q"])] {
+        // No renewal comes before the slot has moved.
+        let table = RwLock::new(&one, name).lease(Duration::from_secs(60));
+        let mut readers = Vec::new();
+        for _ in 0..12 {
+            readers.push(table.read().await.expect("works"));
+        }
+        let (slot, owner) = place_of(&nodes, &format!("holdline:{{{name}}}"));
+        let moving = Moving { slot, from: &nodes[owner], to: &nodes[(owner + 1) % 3] };
+        // Each call is refused, or knows of all readers.
+        let all_are_seen = async || {
+            let left = moving.keys();
+            let tried = RwLock::new(&two, name).try_write().await;
+            let listed = two.list("").await.map(|names| names.len());
+            let seen = two.inspect(name).await.map(|info| info.holders.len());
+            let renewed = readers[0].extend(Duration::from_secs(90)).await;
+            assert!(tried.map_or_else(|error| error.retryable(), |it| it.is_none()), "{left:?}");
+            assert!(listed.map_or_else(|error| error.retryable(), |it| it == 1), "{left:?}");
+            assert!(seen.map_or_else(|error| error.retryable(), |it| it == 12), "{left:?}");
+            assert!(renewed.map_or_else(|error| error.retryable(), |()| true), "{left:?}");
+        };
+        moving.begin();
+        for suffix in order {
+            all_are_seen().await;
+            moving.move_key(&format!("holdline:{{{name}}}{suffix}"));
+        }
+        assert!(moving.keys().is_empty());
+        all_are_seen().await;
+        moving.end();
+        for reader in readers {
+            reader.unlock().await.expect("held all the time");
+        }
+        let writer = RwLock::new(&two, name).try_write().await.expect("works").expect("free");
+        writer.unlock().await.expect("held");
+    }
 }
 
 #[tokio::test]

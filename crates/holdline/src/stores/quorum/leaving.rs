@@ -124,7 +124,9 @@ impl Leaving {
         }
         if !queue.working {
             queue.working = true;
-            runtime.spawn(Worker { leaving: Arc::clone(self), done: false }.run());
+            drop(queue); // a runtime that is ending drops the task at once
+            let leaving = Arc::clone(self);
+            runtime.spawn(Worker { leaving, place: None, done: false }.run());
         }
     }
 
@@ -215,6 +217,8 @@ impl Drop for Waits {
 /// The task that releases the waiting places, one by one.
 struct Worker {
     leaving: Arc<Leaving>,
+    /// The place that it is releasing.
+    place: Option<Place>,
     /// Whether it ended normally.
     done: bool,
 }
@@ -227,19 +231,28 @@ impl Worker {
         let mut failures = 0;
         while let Some(place) = leaving.next() {
             let sent = clock::now();
-            let left = clock::within(sent.after(LATE), leaving.store.leave(&place.line, place.id));
+            let Place { line, id, .. } = self.place.insert(place);
+            let left = clock::within(sent.after(LATE), leaving.store.leave(line, *id));
             let left = left.await.unwrap_or_else(|| Err(late()));
             leaving.health.ended(sent, left.as_ref().err());
             if left.is_err_and(|error| error.retryable()) {
-                leaving.queue.lock().places.push_front(place);
+                self.put_back();
                 clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
                 failures += 1;
             } else {
-                leaving.queue.lock().known.remove(&place.id);
+                leaving.queue.lock().known.remove(id);
+                self.place = None;
                 failures = 0;
             }
         }
         self.done = true;
+    }
+
+    /// Lets its place wait again, ahead of the others.
+    fn put_back(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.leaving.queue.lock().places.push_front(place);
+        }
     }
 }
 
@@ -247,6 +260,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // The remaining places wait for the next worker, as this one's runtime has ended.
         if !self.done {
+            self.put_back();
             self.leaving.queue.lock().working = false;
         }
     }
@@ -255,7 +269,9 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::quorum::lazy::away;
+    use crate::stores::queue::CAPABILITIES;
+    use crate::stores::quorum::lazy::{Lazy, Opener, away};
+    use tokio::runtime::Builder;
 
     fn leaving() -> (Arc<Leaving>, Name) {
         let (store, health) = (Arc::new(away("a test")), Arc::default());
@@ -274,6 +290,52 @@ mod tests {
         let waiting: Vec<u128> = queue.places.iter().map(|place| place.id.0).collect();
         assert_eq!(waiting, (3..=most + 2).collect::<Vec<_>>());
         assert_eq!(queue.known, waiting.into_iter().map(TicketId).collect());
+    }
+
+    #[test]
+    fn a_place_that_is_being_released_as_its_runtime_ends_goes_on_waiting() {
+        let never: Opener = Arc::new(|| Box::pin(std::future::pending()));
+        let store = Lazy::new("away".to_owned(), CAPABILITIES, never);
+        let leaving = Arc::new(Leaving::new(Arc::new(store), Arc::default()));
+        let line = Name::new("x").expect("fine");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            leaving.later(&line, TicketId(1));
+            while !leaving.queue.lock().places.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(runtime);
+        assert!(leaving.has(TicketId(1)));
+        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)));
+    }
+
+    /// A release that is dropped with the runtime of its caller starts a worker, which is dropped
+    /// as well, and does not wait for ever.
+    #[test]
+    fn a_place_that_comes_as_its_runtime_ends_waits_for_the_next() {
+        struct Dropped(Arc<Leaving>, Name);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                assert!(Handle::try_current().is_ok(), "a runtime that is ending");
+                self.0.later(&self.1, TicketId(1));
+            }
+        }
+        let (leaving, line) = leaving();
+        let dropped = Dropped(Arc::clone(&leaving), line);
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        runtime.spawn(async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        });
+        let (ended, ends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).expect("it is waited for");
+        });
+        ends.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+        assert!(!leaving.queue.lock().working);
+        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)));
     }
 
     #[tokio::test]

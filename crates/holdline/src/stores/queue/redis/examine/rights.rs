@@ -63,16 +63,19 @@ const REDISSON: [&str; 12] = [
     "PUBLISH redisson_lock__channel:{x} x",
     "SUBSCRIBE redisson_lock__channel:{x}",
 ];
+/// The command that locks in a cluster need besides: without it, those of a slot that moves fail.
+const IN_CLUSTER: &str = "ASKING";
 /// The commands that only inspection needs.
 const LOOKING: [&str; 1] = ["SCAN 0"];
 
-pub(super) async fn examine(server: &mut Server, findings: &mut Findings) {
+pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mut Findings) {
     let commands: &[&str] = match server.config.layout {
         Layout::Line => &LINE,
         Layout::String => &STRING,
         Layout::Redisson => &REDISSON,
     };
-    let needed = match refused(server, commands).await {
+    let commands = [commands, if in_cluster { &[IN_CLUSTER] } else { &[] }].concat();
+    let needed = match refused(server, &commands).await {
         Ok(Some(refused)) => refused,
         Ok(None) => {
             let advice = "Redis before 7.0 does not tell; the lock below shows it";

@@ -59,7 +59,7 @@ impl Server {
         if self.config.layout == Layout::String {
             self.notices(findings).await;
         }
-        rights::examine(self, findings).await;
+        rights::examine(self, in_cluster, findings).await;
         if let Some(clock) = clock {
             clock.compare(self, findings).await;
         }

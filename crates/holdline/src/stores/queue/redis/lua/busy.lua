@@ -16,5 +16,6 @@ if string.byte(head) == 3 then -- a few: see queue.lua
   end
   return 0
 end
+redis.call('EXISTS', KEYS[1], KEYS[1] .. ':e') -- see queue.lua
 local latest = redis.call('ZRANGE', KEYS[1] .. ':e', -1, -1, 'WITHSCORES')[2]
 return latest and tonumber(latest) > now and 1 or 0

@@ -267,9 +267,11 @@ if kind == 3 then
     few[n].words = string.sub(head, words, at - 1)
   end
 elseif kind == 2 then
-  -- If a cluster is about to move the keys, this fails, and nothing has been changed.
   if call('HLEN', places) ~= count or call('ZCARD', order) ~= count
     or call('ZCARD', expiry) ~= count then
+    -- If a cluster is moving the keys, this fails, and nothing has been changed: a key that is not
+    -- here is at the other node, where the other commands would take it for one that is lost.
+    call('EXISTS', places, order, expiry)
     rebuild()
   end
 elseif now < expires then
