@@ -172,7 +172,7 @@ async fn asks_nothing_when_it_moves(line: &[Kind]) {
     // A waiter asks again each second, whatever the news, which may fall into the count. On a busy
     // machine a place may lapse and be taken anew, at the end. Neither happens each time.
     let mut seen = Vec::new();
-    for turn in 0..10 {
+    for turn in 0..30 {
         let (tokens, calls) = moves(&servers, &format!("x{turn}"), line).await;
         if tokens.is_sorted() && (calls.delete, calls.sum()) == (departures, departures) {
             return;
