@@ -77,12 +77,23 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     family
 }
 
+/// The most looks at processes of which one ends meanwhile.
+const MOST_TRIES: u32 = 20;
+
 /// The CPU time of a process and its descendants, with those that have ended.
 pub(crate) fn family_cpu(pid: u32) -> Option<u64> {
-    let own = cpu(pid)?;
-    let ended = field::<u64>(pid, 13)? + field::<u64>(pid, 14)?;
-    let others = family(pid).into_iter().skip(1).filter_map(cpu).sum::<u64>();
-    Some(own + others + ended * tick())
+    let ended = || Some(field::<u64>(pid, 13)? + field::<u64>(pid, 14)?);
+    let (mut before, mut tries) = (ended()?, 0);
+    loop {
+        let living = cpu(pid)? + family(pid).into_iter().skip(1).filter_map(cpu).sum::<u64>();
+        let after = ended()?;
+        tries += 1;
+        // A process that has ended meanwhile would count twice, or not at all.
+        if before == after || tries == MOST_TRIES {
+            return Some(living + after * tick());
+        }
+        before = after;
+    }
 }
 
 /// The length of a clock tick in nanoseconds.
@@ -198,5 +209,26 @@ mod tests {
         assert!(family_cpu(own).unwrap() >= cpu(child.id()).unwrap());
         rustix::process::kill_process(sleeps, rustix::process::Signal::KILL).unwrap();
         child.wait().unwrap();
+    }
+
+    /// As a server's processes do when their clients have gone, and it is looked at.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_a_process_has_used_counts_also_while_it_ends() {
+        let burn = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+        let shell = format!("while :; do ({burn}); done");
+        let mut child = Command::new("sh").args(["-c", &shell]).spawn().unwrap();
+        let used = || family_cpu(child.id()).unwrap();
+        // Times are rounded down when a process ends: user's and system's, to a tick each.
+        let (rounding, mut last, mut forgotten) = (3 * tick(), 0_u64, 0_u64);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(3);
+        while std::time::Instant::now() < end {
+            let now = used();
+            forgotten = forgotten.max(last.saturating_sub(now));
+            last = now;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(forgotten <= rounding, "{forgotten} ns");
     }
 }

@@ -1,9 +1,8 @@
 //! Exit codes and messages.
 
-use super::common::{HOLDLINE, Place, Running, finish, until};
+use super::common::{HOLDLINE, Place, Running, finish, until, write_script};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -95,8 +94,7 @@ fn a_failed_exec_is_told_apart_and_releases() {
     let place = Place::new();
     for (text, code) in [("#!/no/such/interpreter\n", 127), ("#!/dev/null\n", 126)] {
         let script = place.path("its-script");
-        std::fs::write(&script, text).unwrap();
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        write_script(&script, text);
         for (path, name) in
             [(place.path(""), "its-script"), ("/bin".into(), script.to_str().unwrap())]
         {
@@ -121,8 +119,7 @@ fn a_command_that_is_gone_after_the_wait_is_looked_for_again() {
     let add = |folder: &str| {
         std::fs::create_dir(place.path(folder)).unwrap();
         let script = place.path(folder).join("job");
-        std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        write_script(&script, "#!/bin/sh\necho $0\n");
         script
     };
     let (first, second) = (add("first"), add("second"));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -89,6 +89,16 @@ impl Place {
         let count = |key: &str| status[key].as_array().expect("it is a list").len();
         (count("holders"), count("waiters"))
     }
+}
+
+/// Writes a script that all may run, by a process of its own: what another thread starts while this
+/// one writes the file would have it open for writing as well for a moment, and so it could not be
+/// run ("Text file busy").
+pub(crate) fn write_script(path: &Path, text: &str) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""]).arg(path).arg(text);
+    let run = finish(&mut command);
+    assert_eq!(run.code, 0, "{run:?}");
 }
 
 /// Runs a command to its end, without anything to read.

@@ -1,9 +1,8 @@
 //! The commands of the documents: each is one that the program understands, and those that need no
 //! server are run.
 
-use super::common::{HOLDLINE, Place, Run, finish, lives, until};
+use super::common::{HOLDLINE, Place, Run, finish, lives, until, write_script};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -143,8 +142,7 @@ fn every_flag_that_a_document_shows_is_known() {
 fn script(place: &Place, text: &str) -> Run {
     for name in ["report.sh", "backup.sh", "deploy.sh"] {
         let file = place.path(name);
-        fs::write(&file, format!("#!/bin/sh\necho {name}\n")).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&file, &format!("#!/bin/sh\necho {name}\n"));
     }
     let folder = Path::new(HOLDLINE).parent().expect("it is in a folder").display();
     let path = std::env::var("PATH").unwrap_or_default();

@@ -64,7 +64,8 @@ fn runs_and_waits_are_told_by_the_schema() {
     let mut holder =
         place.start(["run", "--json", "x", "--", "sh", "-c", "echo in; read x; exit 3"]);
     assert_eq!(holder.line(), "in");
-    let busy = place.run(["run", "--json", "-w", "1500ms", "x", "true"]);
+    // The wait is told of after a second, and a look at the lock.
+    let busy = place.run(["run", "--json", "-w", "6s", "x", "true"]);
     let last: Value = serde_json::from_str(busy.err.lines().last().unwrap()).unwrap();
     assert_eq!((busy.code, &last["event"], &last["exit"]), (75, &"busy".into(), &75.into()));
     assert_eq!(last["holders"].as_array().map(Vec::len), Some(1));

@@ -109,7 +109,8 @@ fn break_wants_a_participant_that_is_there() {
 fn the_wait_is_explained() {
     let place = Place::new();
     let _holder = place.hold(&["--label", "big job"], "x");
-    let run = place.run(["run", "-v", "-w", "1500ms", "x", "--", "true"]);
+    // It is explained after a second, and a look at the lock.
+    let run = place.run(["run", "-v", "-w", "6s", "x", "--", "true"]);
     assert_eq!(run.code, 75);
     let first = run.err.lines().next().unwrap_or_default();
     assert!(first.contains("waiting for lock \"x\"") && first.contains("big job"), "{run:?}");

@@ -1,6 +1,6 @@
 //! `run -F`: the command in place of the program.
 
-use super::common::{HOLDLINE, Place, Running, finish, until};
+use super::common::{HOLDLINE, Place, Running, finish, until, write_script};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -87,10 +87,10 @@ fn one_line_locks_a_whole_script() {
     let line = "[ \"$HOLDLINE_NAME\" = job ] || exec holdline run -n job -- \"$0\" \"$@\"\n";
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/program.md");
     assert!(std::fs::read_to_string(guide).unwrap().contains(line), "the guide has this line");
-    std::fs::write(&script, format!("#!/bin/sh\n{line}echo in $1; read x\n")).unwrap();
+    write_script(&script, &format!("#!/bin/sh\n{line}echo in $1; read x\n"));
     let start = || {
         let mut command = std::process::Command::new("sh");
-        let start = "chmod +x \"$0\"; PATH=$FOLDER:$PATH; exec \"$0\" one";
+        let start = "PATH=$FOLDER:$PATH; exec \"$0\" one";
         command.args(["-c", start]).arg(&script);
         let folder = std::path::Path::new(super::common::HOLDLINE).parent().unwrap();
         command.env("FOLDER", folder).env("HOLDLINE_STORE", place.url());

@@ -75,13 +75,15 @@ async fn a_failed_opening_leaves_no_connection() {
     let port = server.servers[0].port();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let front = listener.local_addr().expect("it has one").port();
-    let url = database.url("&scheme=named&timeout=300ms");
+    let url = database.url("&scheme=named&timeout=2s");
     let url = url.replace(&port.to_string(), &front.to_string()).replace("install=yes&", "");
     let opening = tokio::spawn(async move { open(&url).await });
-    let (mut first, _) = listener.accept().await.expect("it connects");
+    let first = soon("a connection", listener.accept()).await;
+    let (mut first, _) = first.expect("it connects");
     let mut server = TcpStream::connect(("127.0.0.1", port)).await.expect("it runs");
     tokio::spawn(async move { copy_bidirectional(&mut first, &mut server).await });
-    let (mut second, _) = listener.accept().await.expect("it connects again");
+    let second = soon("another connection", listener.accept()).await;
+    let (mut second, _) = second.expect("it connects again");
     let opened = soon("an end", opening).await.expect("no panic");
     assert_eq!(opened.expect_err("silent").kind(), ErrorKind::Unavailable);
     let mut sent = Vec::new();

@@ -36,7 +36,7 @@ async fn a_failed_try_writes_and_locks_nothing() {
     let database = Database::fresh(&server.url(), "tries").await;
     let mut conn = database.conn().await;
     let holder = open(&database.url("")).await.expect("opens");
-    let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_millis(300));
+    let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_secs(3));
     let guard = guard.lock().await.expect("works");
     let due = "SELECT due FROM holdline_line WHERE name = 'x'";
     let due: u64 = first(&mut conn, due).await;

@@ -69,7 +69,7 @@ fn calls_that_are_not_polled_keep_nobody_waiting() {
 fn a_runtime_that_stands_still_does_not_keep_the_others_waiting() {
     let (still, other) = (runtime(), runtime());
     for database in still.block_on(databases("standing")) {
-        let url = database.url("&timeout=500ms");
+        let url = database.url("&timeout=2s");
         let client = still.block_on(open(&url)).expect("opens");
         let calls = still.block_on(async {
             let calls = [begun(&client).await, begun(&client).await];

@@ -73,10 +73,14 @@ async fn attempts_that_are_not_polled_keep_nobody_waiting() {
                 let (line, mine) = (Name::new(n.to_string()).expect("good"), ticket(mine.lease));
                 store.enter(&line, &mine, &note, Enter::Try).await
             };
-            let mut kept: Vec<_> = (1..=24).map(|n| Box::pin(attempt(n))).collect();
-            for one in &mut kept {
-                assert!(one.now_or_never().is_none(), "{scheme}: it has an answer");
+            let mut kept = Vec::new();
+            for n in 1..=24 {
+                let mut one = Box::pin(attempt(n));
+                if one.as_mut().now_or_never().is_none() {
+                    kept.push(one); // otherwise it was answered at once, by the store's own thread
+                }
             }
+            assert!(kept.len() > 8, "{scheme}: {} are under way", kept.len());
             let standing = soon("an answer", attempt(0)).await.expect("works");
             assert!(matches!(standing, Standing::Admitted(_)), "{scheme}: {standing:?}");
         }
@@ -443,7 +447,7 @@ async fn an_unlock_without_an_answer_is_no_loss() {
     let Some(server) = private("mysql-unlock", &[]) else { return };
     let database = Database::fresh(&server.url(), "unlock").await;
     for scheme in ["row", "named"] {
-        let url = database.url(&format!("&scheme={scheme}&timeout=300ms"));
+        let url = database.url(&format!("&scheme={scheme}"));
         let client = open(&url).await.expect("opens");
         let guard = Mutex::new(&client, scheme).lock().await.expect("works");
         server.servers[0].pause();

@@ -252,7 +252,7 @@ fn begin<'a>(runtime: &Runtime, client: &'a Client, lines: std::ops::Range<u128>
 fn a_call_in_the_hands_of_a_runtime_that_stands_still_ends() {
     let Some(server) = private("together_taken", &[]) else { return };
     let (first, second) = (runtime(), runtime());
-    let url = format!("{}?timeout=500ms", server.url());
+    let url = format!("{}?timeout=2s", server.url());
     let client = first.block_on(open(&url)).expect("opens");
     first.block_on(enter_all(client.store())); // it has the connection
     let mut calls = begin(&first, &client, 0..3); // two are alone, one is queued

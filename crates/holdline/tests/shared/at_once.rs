@@ -2,7 +2,7 @@
 //! binaries of stores that do so.
 
 use holdline::{Client, Guard, Mutex};
-use holdline_testkit::soon;
+use holdline_testkit::{released, soon};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ pub(crate) async fn refused_calls_fail_alone(client: &Client, names: Vec<String>
         match guard {
             Ok(guard) => {
                 assert!(!refused);
-                guard.unlock().await.expect("held");
+                released(guard).await;
             }
             Err(error) => assert!(refused && error.to_string().contains("wants"), "{error}"),
         }
