@@ -159,14 +159,19 @@ fn broken(events: &[Event]) -> Vec<Broken> {
         .filter(|e| e.op == Op::Fault && e.ph == Phase::Info)
         .map(|e| (key(e), e.t))
         .collect();
-    let grants: HashMap<&str, _> = events
+    let grants: HashMap<&str, &Event> = events
         .iter()
         .filter(|e| e.op != Op::Fault)
-        .filter_map(|e| Some((e.owner.as_deref()?, key(e))))
+        .filter_map(|e| Some((e.owner.as_deref()?, e)))
         .collect();
     let done = events.iter().filter(|e| e.op == Op::Fault && e.fault.as_ref() == Some(&force));
     done.filter_map(|e| {
-        let key_of_grant = grants.get(e.owner.as_deref()?)?.clone();
+        let grant = grants.get(e.owner.as_deref()?)?;
+        if e.fence.zip(grant.fence).is_some_and(|(force, grant)| 0 < force && force <= grant) {
+            // Of a later place: the client had never been told of the one that was removed.
+            return None;
+        }
+        let key_of_grant = key(grant);
         let from = *asked.get(&key(e))?;
         let to = match e.ph {
             Phase::Ok => e.t,
@@ -287,4 +292,26 @@ fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
         let late = events.iter().filter(claims).find(|e| e.t > to + allowed)?;
         (!hampered(late)).then_some(late)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A force from 10 to 20, of a place whose ticket has a grant with this token.
+    fn forced(fence: u64) -> Vec<Event> {
+        let force = |ph, t| {
+            let kind = FaultKind::Other(FORCE.to_owned());
+            Event::new(Op::Fault, ph, 1).at(t, "injector").fault(kind).owner("7")
+        };
+        let grant = Event::new(Op::Acquire, Phase::Ok, 5).at(100, "c1").owner("7").fence(fence);
+        let claim = Event::new(Op::Claim, Phase::Ok, 5).at(120, "c1");
+        vec![force(Phase::Info, 10), force(Phase::Ok, 20).fence(40), grant, claim]
+    }
+
+    #[test]
+    fn a_place_that_came_after_the_force_is_no_victim() {
+        assert!(told_late(&forced(39), 50).is_some());
+        assert!(told_late(&forced(40), 50).is_none());
+    }
 }

@@ -105,8 +105,10 @@ mod tests {
         let mut kept = Box::pin(joint.done(&BACKGROUND, work));
         assert!(kept.as_mut().now_or_never().is_none());
         assert!(joint.done(&BACKGROUND, work).now_or_never().is_none(), "it is dropped");
+        let mut polled = Box::pin(joint.done(&BACKGROUND, work));
+        assert!(polled.as_mut().now_or_never().is_none());
         ends.add_permits(1);
-        assert_eq!(joint.done(&BACKGROUND, work).await, Some(1));
+        assert_eq!(polled.await, Some(1));
         assert_eq!(kept.await, Some(1));
         assert_eq!(joint.done(&BACKGROUND, work).await, Some(2), "that was over");
         let panics = || async { panic!("as it should") };
