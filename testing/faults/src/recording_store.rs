@@ -77,7 +77,8 @@ impl Notes {
         let attempt = ATTEMPT.try_with(|n| *n).ok()?;
         let before = all.last.insert(attempt, id).and_then(|id| all.tickets.get(&id).copied());
         let first = Known { attempt, place: None, confirmed: 0, holds: false };
-        let known = before.filter(|known| !known.holds).unwrap_or(first);
+        // What the ticket before held was lost before the attempt was told of it.
+        let known = before.map_or(first, |before| Known { holds: false, ..before });
         all.tickets.insert(id, known);
         Some(known)
     }

@@ -203,6 +203,8 @@ pub async fn run(plan: Plan) {
     // The clients live on, so that nothing ends with them.
     let other =
         open(&format!("{scheme}://{}{options}", hosts.join(","))).await.expect("a good URL");
+    // From then on it waits for a server that a busy machine delays.
+    until("an answer", async || other.list("").await.is_ok()).await;
     let mutex = Mutex::new(&other, "m").lease(lease);
     soon("the mutex", mutex.lock()).await.expect("there").unlock().await.expect("held");
     let permits = Semaphore::new(&other, "s", 3).lease(lease);

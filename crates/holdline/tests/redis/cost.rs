@@ -210,39 +210,38 @@ async fn fill(store: &Arc<dyn Store>, line: &Name, capacity: u32, count: usize) 
     futures_util::stream::iter(tickets).map(enter).buffer_unordered(100).collect::<()>().await;
 }
 
-/// Microseconds that the server spends on one more ticket, from entering to leaving; the least of
-/// many, because whatever disturbs only adds. (It counts time, not processor time, so that what
-/// disturbs is all that the machine does.)
+/// Microseconds that the server spends on one more ticket, from entering to leaving. (It counts
+/// time, not processor time, so that what disturbs is all that the machine does.)
 async fn price(server: &Server, store: &Arc<dyn Store>, line: &Name, capacity: u32) -> u64 {
-    let note = Arc::from("note");
-    let mut least = u64::MAX;
-    for _ in 0..300 {
-        let _: () = server.query(&["CONFIG", "RESETSTAT"]);
-        let ticket = ticket(1, capacity);
-        let entered = store.enter(line, &ticket, &note, Enter::Queue).await.expect("works");
-        let (Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) = entered else {
-            panic!("{entered:?}")
-        };
-        store.enter(line, &ticket, &note, Enter::Keep(seq)).await.expect("works");
-        assert!(store.leave(line, ticket.id).await.expect("works"));
-        let (calls, micros) = stat(server, "evalsha");
-        assert_eq!(calls, 3);
-        least = least.min(micros);
-    }
-    least
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    let (ticket, note) = (ticket(1, capacity), Arc::from("note"));
+    let entered = store.enter(line, &ticket, &note, Enter::Queue).await.expect("works");
+    let (Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) = entered else {
+        panic!("{entered:?}")
+    };
+    store.enter(line, &ticket, &note, Enter::Keep(seq)).await.expect("works");
+    assert!(store.leave(line, ticket.id).await.expect("works"));
+    let (calls, micros) = stat(server, "evalsha");
+    assert_eq!(calls, 3);
+    micros
 }
 
-/// From ten to ten thousand of them, and what one more costs.
+/// What one more costs beside ten to ten thousand of them: the least of many, in turns, because
+/// whatever disturbs only adds, and may do so for a while.
 async fn grows(name: &str, capacity: u32) {
     let Some(server) = private(name, &[]) else { return };
     let client = open(server.url()).await.expect("opens");
-    let (store, line) = (client.store(), Name::new("x").expect("good"));
-    let mut prices = Vec::new();
-    let mut there = 0;
-    for count in [10, 100, 1000, 10_000] {
-        fill(store, &line, capacity, count - there).await;
-        there = count;
-        prices.push(price(&server, store, &line, capacity).await);
+    let store = client.store();
+    let lines = [10, 100, 1000, 10_000].map(|count| (count, Name::new(format!("x{count}"))));
+    let lines = lines.map(|(count, line)| (count, line.expect("good")));
+    for (count, line) in &lines {
+        fill(store, line, capacity, *count).await;
+    }
+    let mut prices = [u64::MAX; 4];
+    for _ in 0..300 {
+        for ((_, line), least) in lines.iter().zip(&mut prices) {
+            *least = (*least).min(price(&server, store, line, capacity).await);
+        }
     }
     println!("{name}: enter, keep and leave at 10, 100, 1000, 10000: {prices:?} us");
     assert!(prices[3] < prices[0] * 2, "{prices:?}");
