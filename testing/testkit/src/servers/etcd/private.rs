@@ -185,6 +185,8 @@ impl Servers {
     pub fn ctl(&self) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.hosts().join(","));
+        // A busy machine may take longer than its 5 s.
+        command.args(["--dial-timeout", "60s", "--command-timeout", "60s"]);
         command
     }
 
