@@ -71,8 +71,8 @@ impl Sessions {
         self.0.lock().retain(|entry| entry.session.lease.id() != lease);
     }
 
-    /// Revokes the unused leases; at once if a write that names one may still be in transit, which
-    /// then finds no lease.
+    /// Drops the unused sessions, which revokes their leases; at once if a write that names one may
+    /// still be in transit, which then finds no lease.
     pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
         self.0.lock().retain_mut(|entry| {
             if entry.is_used() {
