@@ -1,11 +1,14 @@
 //! Keys of other clients, and keys of nobody: refused or shown, and never taken for a free lock.
 
 use crate::users::enable_auth;
-use holdline::store::TicketId;
-use holdline::{ErrorKind, Mutex, Semaphore};
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{ErrorKind, Mutex, Name, Semaphore};
 use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::{soon, until};
+use std::sync::Arc;
 use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(10);
 
 /// Puts a key with a lease of its own, and says which.
 fn leased(servers: &Servers, key: &str, value: &str) -> String {
@@ -211,4 +214,27 @@ async fn a_place_that_an_earlier_ticket_left_is_not_taken_for_ones_own() {
     second.unlock().await.expect("held");
     client.settle().await;
     assert_eq!(servers.keys(), [""; 0]);
+}
+
+/// A key of the ticket itself, written by an attempt whose answer was lost, is its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_an_earlier_attempt_left_is_taken() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let first = Semaphore::new(&client, "s", 3).lease(LEASE).acquire(1).await.expect("free");
+    let key = servers.keys().remove(0);
+    let (place, _) = key.rsplit_once('-').expect("a lease and a slot");
+    let (lease, next) = (place.rsplit_once('~').expect("a light ticket").1, format!("{place}-1"));
+    let value = servers.say(&["get", &key, "--print-value-only"]);
+    let value = value.trim().replace(&format!("{:x}", first.ticket().0), "123");
+    servers.say(&["put", &next, &value, "--lease", lease]);
+    let (store, line, id) = (client.store(), Name::new("s").expect("good"), TicketId(0x123));
+    let (weight, capacity, token_count, min_token) = (1, 3, 1, 0);
+    let (lease, wait_lease) = (LEASE, LEASE);
+    let ticket = Ticket { id, weight, capacity, lease, wait_lease, token_count, min_token };
+    let entered = store.enter(&line, &ticket, &Arc::from("note"), Enter::Queue).await;
+    assert!(matches!(entered, Ok(Standing::Admitted(_))), "{entered:?}");
+    assert_eq!(servers.keys().len(), 2, "it has no other");
+    assert!(store.leave(&line, id).await.expect("it answers"));
+    first.unlock().await.expect("held");
 }
