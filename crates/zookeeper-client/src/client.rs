@@ -228,6 +228,18 @@ impl Client {
         })
     }
 
+    /// Sets a watch on a node's data that ends with the connection, with [`Event::Over`]: it shows
+    /// that the node is the same one, and unchanged.
+    pub fn watch_connected(&self, path: &str) -> Reply<Watch> {
+        let watch = Some(Wanted::Waiter(Kind::Connection, path.to_owned()));
+        self.connection.ask(
+            op::EXISTS,
+            Writer::default().text(path).bool(true).0,
+            watch,
+            |answer| answer?.watch.ok_or(Error::Garbled),
+        )
+    }
+
     /// Lists the names of a node's children.
     pub fn list_children(&self, path: &str) -> Reply<Vec<String>> {
         let body = Writer::default().text(path).bool(false);

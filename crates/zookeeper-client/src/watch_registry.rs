@@ -34,6 +34,12 @@ impl Watch {
     pub async fn changed(self) -> Event {
         self.0.await.unwrap_or(Event::Over)
     }
+
+    /// Whether the event has not come yet. Events are handled before the replies that the server
+    /// sends after them.
+    pub fn is_pending(&mut self) -> bool {
+        matches!(self.0.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
 }
 
 /// A channel for the events of many nodes, each with the path of its node. The end of the session
@@ -61,6 +67,8 @@ impl TreeWatch {
 pub(crate) enum Kind {
     Data,
     Children,
+    /// The data, until this connection ends.
+    Connection,
 }
 
 /// A watch to be requested from a server.
@@ -115,8 +123,8 @@ impl WatchRegistry {
     pub(crate) fn tell(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
         let (event, _state, path) = (body.int()?, body.int()?, body.text()?);
         let (kinds, event): (&[Kind], _) = match event {
-            1 | 3 => (&[Kind::Data], Event::Changed),
-            2 => (&[Kind::Data, Kind::Children], Event::Deleted),
+            1 | 3 => (&[Kind::Data, Kind::Connection], Event::Changed),
+            2 => (&[Kind::Data, Kind::Children, Kind::Connection], Event::Deleted),
             4 => (&[Kind::Children], Event::Changed),
             _ => return Ok(()), // of sessions we hear by other ways
         };
@@ -139,7 +147,9 @@ impl WatchRegistry {
     /// The requests that set all watches again, none of them too long. Changes since the
     /// transaction `seen` are reported at once.
     pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
-        self.nodes.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
+        self.nodes.retain(|(kind, _), watches| {
+            *kind != Kind::Connection && watches.iter().any(|watch| !watch.is_closed())
+        });
         self.listeners.retain(|_, listener| !listener.is_closed());
         let (mut requests, mut size) = (Vec::new(), 0);
         let (mut data, mut children) = (Vec::new(), Vec::new());
@@ -152,8 +162,8 @@ impl WatchRegistry {
         let waited = self.nodes.keys().map(|(kind, path)| (*kind, path));
         for (kind, path) in waited.chain(self.listeners.keys().map(|path| (Kind::Data, path))) {
             match kind {
-                Kind::Data => data.push(path.as_str()),
                 Kind::Children => children.push(path.as_str()),
+                Kind::Data | Kind::Connection => data.push(path.as_str()),
             }
             size += path.len() + 4;
             if size >= CHUNK {
@@ -252,10 +262,17 @@ mod tests {
         let mut watches = WatchRegistry::default();
         drop(watches.add(Kind::Data, "/unwanted".to_owned()));
         assert!(watches.again(7).is_empty());
-        let _data = watches.add(Kind::Data, "/a".to_owned());
+        let mut data = watches.add(Kind::Data, "/a".to_owned());
+        let mut connection = watches.add(Kind::Connection, "/a".to_owned());
+        assert!(data.is_pending() && connection.is_pending());
         let _children = watches.add(Kind::Children, "/b".to_owned());
         let expected = Writer::default().long(7).texts(&["/a"]).texts(&[]).texts(&["/b"]).0;
         assert_eq!(watches.again(7), [expected]);
+        assert!(data.is_pending() && !connection.is_pending(), "it was for that connection");
+        let mut same = ["/a", "/b"].map(|path| watches.add(Kind::Connection, path.to_owned()));
+        watches.tell(Reader(&event(3, "/a"))).expect("good");
+        assert_eq!(same.each_mut().map(Watch::is_pending), [false, true]);
+        let _data = watches.add(Kind::Data, "/a".to_owned());
         let path = |at: usize| format!("/{at:0>1000}");
         let _many: Vec<_> = (0..500).map(|at| watches.add(Kind::Data, path(at))).collect();
         let requests = watches.again(7);

@@ -22,18 +22,35 @@ async fn cycle(client: &Client, name: &str) {
     guard.unlock().await.expect("held");
 }
 
+/// A create and a delete; the number tells that the node is the first one.
 #[tokio::test]
-async fn a_lock_and_unlock_are_three_requests() {
+async fn a_lock_and_unlock_of_a_line_of_our_own_are_two_requests() {
     let Some(servers) = start(1) else { return };
     let client = servers.client().await;
-    cycle(&client, "x").await;
-    let cost = requests_of(&servers, 300, async || cycle(&client, "x").await).await;
-    assert!((3.0..3.2).contains(&cost), "{cost} requests for a lock and unlock");
     let lock = RwLock::new(&client, "rw");
-    lock.read().await.expect("it is there").unlock().await.expect("held");
     let read = async || lock.read().await.expect("it is there").unlock().await.expect("held");
+    for _ in 0..3 {
+        cycle(&client, "x").await;
+        read().await;
+    }
+    let cost = requests_of(&servers, 300, async || cycle(&client, "x").await).await;
+    assert!((2.0..2.2).contains(&cost), "{cost} requests for a lock and unlock");
     let cost = requests_of(&servers, 300, read).await;
-    assert!((3.0..3.2).contains(&cost), "{cost} requests for a read lock and unlock");
+    assert!((2.0..2.2).contains(&cost), "{cost} requests for a read lock and unlock");
+}
+
+/// With a list: two clients that take turns have only every second number.
+#[tokio::test]
+async fn a_lock_and_unlock_of_a_line_that_others_use_are_three_requests() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let both = async || {
+        cycle(&one, "x").await;
+        cycle(&two, "x").await;
+    };
+    both().await;
+    let cost = requests_of(&servers, 150, both).await / 2.0;
+    assert!((3.0..3.4).contains(&cost), "{cost} requests for a lock and unlock");
 }
 
 #[tokio::test]

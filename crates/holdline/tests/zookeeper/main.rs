@@ -24,5 +24,6 @@ mod strangers;
 mod tls;
 mod trials;
 mod trips;
+mod uncontended;
 mod unreliable;
 mod users;

@@ -1,4 +1,5 @@
-//! Entering: creates a node and lists the line, at once.
+//! Entering: creates a node and lists the line, at once; or only the node, where its number tells
+//! that nobody else is in the line.
 //!
 //! The client sends requests in order, without waiting for replies, and the server carries out a
 //! session's requests in that order: a list requested right after the creation of a node includes
@@ -8,11 +9,13 @@ use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::path;
 use super::shared::Shared;
-use super::ticket_record::{Doubt, NodeEntry, Record, TicketRecord};
+use super::ticket_record::{Base, Doubt, NodeEntry, Record, TicketRecord};
+use super::uncontended::Plan;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Enter, Standing};
 use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
+use futures_util::future::OptionFuture;
 use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
 
@@ -119,16 +122,21 @@ impl Attempt<'_> {
         Err(store.error(ZkError::ConnectionLoss))
     }
 
-    /// Creates the node and lists the line, together.
+    /// Creates the node and lists the line, together. The list is left out where the number tells.
+    /// Without children, the line must be looked at.
     async fn create(&self) -> Result<(Member, Vec<String>), ZkError> {
         let Attempt { store, request, record, .. } = *self;
-        let (client, ticket) = (&record.base.session.client, request.ticket);
-        let stem = record.stem(store.address.dialect, ticket);
-        let data = layout::data(ticket, None, request.note);
+        let Base { session, parent } = &record.base;
+        let (client, line) = (&session.client, (parent.as_str(), session.id));
+        let stem = record.stem(store.address.dialect, request.ticket);
+        let data = layout::data(request.ticket, None, request.note);
         let doubt = Doubt::new(record);
+        let plan = store.uncontended.plan(line);
+        let watched = (plan == Plan::Watch).then(|| client.watch_connected(parent));
         let made = client.create(&stem, &data, Mode::EphemeralSequential, store.acl());
-        let listed = client.list_children(&record.base.parent);
-        let (made, listed) = futures_util::future::join(made, listed).await;
+        let listed = (!matches!(plan, Plan::After(_))).then(|| client.list_children(parent));
+        let (watched, listed) = (OptionFuture::from(watched), OptionFuture::from(listed));
+        let (watched, made, listed) = futures_util::future::join3(watched, made, listed).await;
         let (path, stat) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -142,8 +150,16 @@ impl Attempt<'_> {
         let member = child.and_then(Member::read).ok_or(ZkError::Garbled)?;
         record.born(&member, stat.czxid);
         doubt.settle();
-        // A missing list is no reason to create another node.
-        Ok((member, listed.unwrap_or_default()))
+        let children = match (plan, listed) {
+            (Plan::After(last), _) if store.uncontended.is_first(line, last, &member) => {
+                vec![member.child.clone()]
+            }
+            // A missing list is no reason to create another node.
+            (_, listed) => listed.and_then(Result::ok).unwrap_or_default(),
+        };
+        let only = children == [member.child.as_str()];
+        store.uncontended.created(line, &member, only, watched.and_then(Result::ok));
+        Ok((member, children))
     }
 
     /// Checks whether the numbers of a line are used up.

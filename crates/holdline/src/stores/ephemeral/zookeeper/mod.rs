@@ -2,14 +2,15 @@
 //!
 //! One session per store, one ephemeral sequential node per ticket, in the order of the server's
 //! numbers; the transaction that creates the node is the fencing token. A lock is three requests in
-//! two round trips (create and list together, then delete), a failed try writes nothing, and
-//! renewing costs nothing per lock.
+//! two round trips (create and list together, then delete), or two if nobody else uses the line; a
+//! failed try writes nothing, and renewing costs nothing per lock.
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
 //!                 |  evictions.rs               notes about places that were removed
 //!                 |  predecessors.rs            the nodes ahead; ticket_watch.rs: when they change
 //!                 |  observe.rs                 when any node of a line, or below a path, changes
+//!                 |  uncontended.rs             lines that need no list
 //!                 |  others.rs                  clients that would not see us
 //!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
 //!                 |  ticket_record.rs           what this process knows of a ticket
@@ -40,6 +41,7 @@ mod renew;
 mod shared;
 mod ticket_record;
 mod ticket_watch;
+mod uncontended;
 
 use super::contract::{CAPABILITIES, serve_by_engine};
 use super::engine;

@@ -28,7 +28,11 @@ impl Release<NodeEntry> for Shared {
         let doubtful = record.place().doubtful;
         // A session that is over for us may still be alive for the servers.
         match record.own().filter(|_| !doubtful && !session.is_lost()) {
-            Some(path) if self.delete(session, &path, time).await? => Ok(true),
+            Some(path) if self.delete(session, &path, time).await? => {
+                let seq = record.place().entry.seq;
+                self.uncontended.deleted((&record.base.parent, session.id), seq);
+                Ok(true)
+            }
             Some(_) if record.place().is_gone() => Ok(false), // as we were told
             _ => self.remove_listed(&record.base.parent, record.id, time).await,
         }

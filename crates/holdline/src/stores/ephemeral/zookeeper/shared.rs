@@ -7,6 +7,7 @@ use super::orphans::{self, Looks};
 use super::others;
 use super::ticket_record::{NodeEntry, Record};
 use super::ticket_watch;
+use super::uncontended::Uncontended;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::ephemeral::backend::Backend;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     /// The number of attempts to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
+    pub(super) uncontended: Uncontended,
     /// Receives the events of the tickets' own nodes.
     pub(super) listener: Listener,
     pub(super) cleanup: Cleanup,
@@ -81,6 +83,7 @@ impl Shared {
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
             table: Table::new(ENTERING),
+            uncontended: Uncontended::default(),
             listener,
             cleanup: Cleanup::default(),
             looks: Looks::default(),
