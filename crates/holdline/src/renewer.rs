@@ -13,7 +13,7 @@ use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
 use crate::store::{Store, TicketId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -21,7 +21,7 @@ use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -222,10 +222,12 @@ impl Renewer {
     async fn go_on_for_ever(&'static self) {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
-            tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            // A subscriber or a waker may panic as well; all holders must be notified all the same.
+            contained(|| {
+                tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            });
             while let Some((_, held)) = { self.plan.lock().entries.pop_first() } {
-                // A waker may panic as well; the other holders must be notified all the same.
-                let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
+                contained(|| held.lose_unrenewed());
             }
             clock::pause(AFTER_PANIC).await;
         }
