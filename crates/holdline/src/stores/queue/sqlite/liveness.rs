@@ -5,8 +5,8 @@
 //! owner is dead for good: numbers are random, and no liveness lock is ever taken again.
 //!
 //! A *missing* liveness lock proves nothing: the folder may have been emptied, or the database is
-//! mounted elsewhere without it. Then only the lease decides. Nor does a *copy*, which is free as
-//! long as its process lives, too. Each file contains its inode's number; a copy has another one.
+//! mounted elsewhere without it. Then only the lease decides. Nor does a *copy*, which nobody has
+//! locked: each file contains its inode's number, and a copy has another inode.
 
 use super::database::pause;
 use super::rows::Process;
