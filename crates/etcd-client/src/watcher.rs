@@ -13,10 +13,12 @@ use crate::cluster::Cluster;
 use crate::connection::{StreamReader, StreamWriter};
 use crate::grpc::{Code, Status};
 use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
+use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::sync::{Mutex, contained};
 use holdline_kernel::{Backoff, Time};
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
@@ -32,6 +34,8 @@ const STAY: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(30);
 /// The failures in a row after which a stream counts as silent, and not as moving elsewhere.
 const SILENT: u32 = 5;
+/// The pause after a panic, so that a recurring one does not keep a processor busy.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
 /// How long a watch lingers after its end.
 const LINGER: Duration = Duration::from_secs(1);
 /// The most lingering watches.
@@ -309,6 +313,20 @@ impl Watcher {
     ///
     /// If the future is dropped, no more news are reported; another may be run.
     pub async fn run(watcher: Weak<Watcher>) {
+        // A panic, say of a subscriber, must not end all watches for good, unknown to their users.
+        while AssertUnwindSafe(Watcher::attend_all(&watcher)).catch_unwind().await.is_err() {
+            let Some(this) = watcher.upgrade() else { return };
+            this.state().out = None;
+            for callback in this.callbacks() {
+                contained(|| callback(News::Gap));
+            }
+            drop(this);
+            clock::pause(AFTER_PANIC).await;
+        }
+    }
+
+    /// Runs the stream until the watcher is dropped.
+    async fn attend_all(watcher: &Weak<Watcher>) {
         let mut failures = 0;
         loop {
             let Some(this) = watcher.upgrade() else { return };
@@ -603,6 +621,50 @@ mod tests {
             watcher.take(&answer(id, vec![event(0, 8)], 8)).expect("no refusal");
         }
         assert_eq!(*told.lock(), ["0 at 8"]);
+    }
+
+    /// A subscriber of a program, with a bug.
+    struct Panics;
+
+    impl tracing::Subscriber for Panics {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            panic!("as it should");
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Or nobody would be told of what is removed by force, ever.
+    #[tokio::test]
+    async fn a_panic_is_a_gap_and_the_watches_go_on() {
+        let _panics = tracing::subscriber::set_default(Panics);
+        let (watcher, told) = (watcher(), Arc::<Mutex<Vec<String>>>::default());
+        let _watch = watcher.watch(b"x", Vec::new(), 0, note(&told));
+        let twice = async {
+            while told.lock().len() < 2 {
+                clock::pause(Duration::from_millis(10)).await;
+            }
+        };
+        let run = Watcher::run(Arc::downgrade(&watcher));
+        tokio::select! {
+            twice = clock::timeout(Duration::from_secs(60), twice) => twice.expect("it goes on"),
+            () = run => panic!("it is still there"),
+        }
+        assert_eq!(told.lock()[..2], ["gap", "gap"]);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::names::Name;
 use crate::store::{Store, TicketId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -21,7 +21,8 @@ use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::mem;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -222,10 +223,12 @@ impl Renewer {
     async fn go_on_for_ever(&'static self) {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
-            tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            // A subscriber or a waker may panic as well; all holders must be notified all the same.
+            contained(|| {
+                tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            });
             while let Some((_, held)) = { self.plan.lock().entries.pop_first() } {
-                // A waker may panic as well; the other holders must be notified all the same.
-                let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
+                contained(|| held.lose_unrenewed());
             }
             clock::pause(AFTER_PANIC).await;
         }
@@ -356,14 +359,10 @@ async fn finish(mut leave: PendingRelease) {
         Backoff::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
     let mut told = false;
     for attempt in 0.. {
-        match try_to_leave(&leave).await {
-            Ok(()) => break,
-            // The place still exists until its lease is over, and permissions may be restored.
-            Err(error) if !error.retryable() && !told => {
-                tracing::warn!(name = %leave.line, %error, "could not leave the line");
-                told = true;
-            }
-            Err(_) => {}
+        // A panic, say of a subscriber, is a failure as any other: it must not recur at once.
+        let left = AssertUnwindSafe(has_left(&leave, &mut told)).catch_unwind().await;
+        if left.unwrap_or(false) {
+            break;
         }
         let now = clock::now();
         if now >= leave.until {
@@ -374,6 +373,17 @@ async fn finish(mut leave: PendingRelease) {
         clock::pause(pause.min(now.until(leave.until))).await;
     }
     leave.done = true;
+}
+
+/// Tries once to release a place, and warns of the first error that no retry helps. Returns whether
+/// it is released.
+async fn has_left(leave: &PendingRelease, told: &mut bool) -> bool {
+    let Err(error) = try_to_leave(leave).await else { return true };
+    // The place still exists until its lease is over, and permissions may be restored.
+    if !error.retryable() && !mem::replace(told, true) {
+        tracing::warn!(name = %leave.line, %error, "could not leave the line");
+    }
+    false
 }
 
 /// Sends one release request, when it is its turn.
@@ -435,6 +445,9 @@ async fn renew(held: Arc<HeldLock>) {
 mod tests {
     use super::*;
     use crate::held_lock::tests::asked_for;
+    use crate::stores::memory::Memory;
+    use crate::stores::quorum::lazy::{Lazy, Opener};
+    use holdline_testkit::PanickingSubscriber;
 
     const LEASE: Lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
 
@@ -462,6 +475,25 @@ mod tests {
         assert!(is_scheduled(&held));
         unregister(&held);
         assert!(!is_scheduled(&held));
+    }
+
+    /// It would be sent again and again without a pause.
+    #[tokio::test]
+    async fn a_release_that_is_refused_and_warned_of_with_a_panic_is_tried_with_pauses() {
+        let denied = || Error::new(ErrorKind::Denied, "a test");
+        let refuses: Opener = Arc::new(move || Box::pin(std::future::ready(Err(denied()))));
+        let capabilities = Store::capabilities(&Memory::new());
+        let store = Lazy::new("a test".to_owned(), capabilities, refuses);
+        let handles = Arc::new(StoreHandles::new(Arc::new(store)));
+        let line = Name::new("x").expect("a name");
+        let first = handles.background.leave(&line, TicketId(7)).await;
+        assert_eq!(first.expect_err("it is refused").kind(), ErrorKind::Denied);
+        let leave = PendingRelease::new(&handles, &line, TicketId(7), Duration::from_millis(200));
+        let until = leave.until;
+        let _panics = tracing::subscriber::set_default(PanickingSubscriber);
+        let _ = AssertUnwindSafe(finish(leave)).catch_unwind().await;
+        assert!(clock::now() >= until, "a panic has ended it");
+        assert_eq!(handles.undone.none_left().now_or_never(), Some(()));
     }
 
     /// Say, of a subscriber or a recorder of metrics that panics each time.

@@ -42,6 +42,32 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
+/// A subscriber with a bug: it panics at every warning.
+#[derive(Clone, Copy, Debug)]
+pub struct PanickingSubscriber;
+
+impl Subscriber for PanickingSubscriber {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        panic!("as it should, at {:?}", event.metadata().target());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 #[derive(Default)]
 struct Text(String);
 

@@ -317,3 +317,22 @@ async fn the_least_that_an_acl_must_allow() {
         );
     }
 }
+
+/// The note of a lock is a key beside it, which is another lock's if that has such a name.
+#[tokio::test]
+async fn a_lock_whose_key_is_anothers_note_is_refused() {
+    let Some(server) = private("redisson_note", &[]) else { return };
+    let client = server.open("?scheme=redisson").await;
+    let (jobs, other) = (Mutex::new(&client, "jobs"), Mutex::new(&client, "{jobs}:holdline"));
+    let held = other.try_lock().await;
+    jobs.lock().await.expect("works").unlock().await.expect("held");
+    let rival = server.open("?scheme=redisson").await;
+    let second = Mutex::new(&rival, "{jobs}:holdline").try_lock().await;
+    let both = matches!((&held, &second), (Ok(Some(_)), Ok(Some(_))));
+    assert!(!both, "two hold one lock");
+    for refused in [held, second] {
+        assert_eq!(refused.expect_err("it is refused").kind(), ErrorKind::Invalid);
+    }
+    let other = Mutex::new(&client, "jobs:holdline").try_lock().await;
+    assert!(other.expect("a name like any other").is_some());
+}

@@ -4,7 +4,7 @@
 use holdline::testing::break_renewals;
 use holdline::{Client, ErrorKind, Loss, Mutex};
 use holdline_conformance::{At, Chaos, Fault, Op, Subject};
-use holdline_testkit::in_own_process;
+use holdline_testkit::{PanickingSubscriber, in_own_process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,27 @@ fn a_panic_of_the_renewer_is_a_loss_for_all_and_the_next_lock_is_renewed() {
             assert!(lost.is_err(), "it was not renewed");
             guard.unlock().await.expect("it was held");
         }
+    });
+}
+
+#[test]
+fn a_subscriber_that_panics_about_a_panic_does_not_end_the_renewer() {
+    if !in_own_process("renewer::a_subscriber_that_panics_about_a_panic_does_not_end_the_renewer") {
+        return;
+    }
+    tracing::subscriber::set_global_default(PanickingSubscriber).expect("it is the first");
+    runtime().block_on(async {
+        let client = memory().await;
+        let lock = Mutex::new(&client, "x");
+        let guard = lock.clone().lease(LEASE * 3600).lock().await.expect("memory works");
+        break_renewals();
+        let told = tokio::time::timeout(LEASE * 30, guard.lost()).await;
+        told.expect("the holder is not told");
+        drop(guard);
+        let guard = lock.lease(LEASE).lock().await.expect("free again");
+        let lost = tokio::time::timeout(LEASE * 2, guard.lost()).await;
+        assert!(lost.is_err(), "it was not renewed");
+        guard.unlock().await.expect("it was held");
     });
 }
 

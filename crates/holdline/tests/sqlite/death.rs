@@ -5,7 +5,9 @@ use holdline::clock;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
 use holdline_kernel::Time;
+use holdline_testkit::{PanickingSubscriber, in_own_process};
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Without asking again and again: the waiter here does not.
@@ -253,5 +255,46 @@ fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
         let _ = leave.await;
         assert!(matches!(enter(&store, &line, &late, Enter::Try).await, Standing::Admitted(_)));
         assert_eq!(store.snapshot(&line).await.unwrap().places.len(), 1);
+    });
+}
+
+/// All waiters of its process depend on that thread.
+#[test]
+fn a_subscriber_that_panics_does_not_end_the_thread_that_finds_the_dead() {
+    static PANICS: AtomicU32 = AtomicU32::new(0);
+    if !in_own_process(
+        "death::a_subscriber_that_panics_does_not_end_the_thread_that_finds_the_dead",
+    ) {
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        PANICS.fetch_add(1, Ordering::Relaxed);
+    }));
+    tracing::subscriber::set_global_default(PanickingSubscriber).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let two = File::open_url(&format!("sqlite:{}?busy_timeout=1ms", file.display())).unwrap();
+    let (one, line, waiter) = (File::open(&file).unwrap(), name("job"), fresh());
+    let waits = async || {
+        let _ = tokio::time::timeout(Duration::from_millis(200), two.watch(&line, waiter.id)).await;
+    };
+    runtime().block_on(async {
+        enter(&one, &line, &fresh(), Enter::Queue).await;
+        let standing = enter(&two, &line, &waiter, Enter::Queue).await;
+        let Standing::Waiting { seq: Some(seq), .. } = standing else { panic!("{standing:?}") };
+        let writer = rusqlite::Connection::open(&file).unwrap();
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        drop(one); // as if it died: its place cannot be removed now, of which is warned
+        let limit = clock::now().after(Duration::from_secs(40)); // its lease is a minute
+        while PANICS.load(Ordering::Relaxed) == 0 {
+            assert!(clock::now() < limit, "nobody tries to remove its place");
+            waits().await;
+        }
+        writer.execute_batch("ROLLBACK").unwrap();
+        while enter(&two, &line, &waiter, Enter::Keep(seq)).await != Standing::Admitted(seq) {
+            assert!(clock::now() < limit, "nobody finds out that it is dead");
+            waits().await;
+        }
     });
 }

@@ -165,6 +165,35 @@ async fn a_folder_that_is_replaced_has_the_liveness_locks_of_those_who_go_on() {
     }
 }
 
+/// The copy of its liveness lock is free.
+#[tokio::test]
+async fn a_holder_whose_folder_is_replaced_by_a_copy_is_not_taken_for_dead() {
+    let _together = together();
+    let place = tempfile::tempdir().unwrap();
+    let (folder, moved) = (place.path().join("state"), place.path().join("moved"));
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("locks.db");
+    let one = File::open(&file).unwrap();
+    let (line, ticket) = (name("job"), fresh());
+    let Standing::Admitted(seq) = enter(&one, &line, &ticket, Enter::Queue).await else { panic!() };
+    std::fs::rename(&folder, &moved).unwrap();
+    let copied = std::process::Command::new("cp").arg("-r").args([&moved, &folder]).status();
+    assert!(copied.unwrap().success());
+    let two = File::open(&file).unwrap();
+    let is_held = async || {
+        let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+        assert!(matches!(standing, Standing::Waiting { .. }), "taken for dead: {standing:?}");
+        let seen = two.snapshot(&line).await.unwrap();
+        assert_eq!(seen.places.iter().map(|place| place.seq).collect::<Vec<_>>(), [seq]);
+    };
+    is_held().await;
+    assert_eq!(enter(&one, &line, &ticket, Enter::Keep(seq)).await, Standing::Admitted(seq));
+    is_held().await;
+    drop(one);
+    let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "not known as dead: {standing:?}");
+}
+
 /// Those who wait have the first one open, and go on checking it.
 #[tokio::test]
 async fn a_process_that_takes_another_liveness_lock_keeps_the_first_for_its_other_locks() {

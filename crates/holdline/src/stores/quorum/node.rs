@@ -3,7 +3,7 @@
 //!
 //! A node that did not answer in time is silent. While a majority of the others answers, it is left
 //! out of the rounds, and only probed in the background: one probe at a time, with growing pauses.
-//! An answer that comes quickly, even a refusal, ends the silence.
+//! An answer ends the silence, even a refusal or a late one; so does an error that comes quickly.
 
 use super::leaving::Leaving;
 use super::round::Answer;

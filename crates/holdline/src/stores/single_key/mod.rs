@@ -27,8 +27,8 @@ use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::redis::config::Config;
 use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;
-use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
-use crate::stores::redis::keys::beside;
+use crate::stores::redis::evictions;
+use crate::stores::redis::keys::{EVICTIONS, beside};
 use crate::stores::redis::pubsub::PubSub;
 use crate::stores::redis::{encode::millis, keys, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
@@ -217,7 +217,7 @@ impl SingleKey {
         let layout = &self.shared.layout;
         let fill = |command: &mut Cmd| {
             layout.to_look(key, command);
-            command.arg(beside(key, SUFFIX_BESIDE));
+            command.arg(beside(key, EVICTIONS));
         };
         let (value, _) = self.run(&self.connection, layout.scripts()[2], key, &fill).await?;
         let found = layout.read(&value);
@@ -233,6 +233,17 @@ impl SingleKey {
             self.shared.layout.scheme()
         );
         Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The error for a lock whose key is that of another lock's note: a note overwrites the lock.
+    fn is_for_notes(&self, key: &str) -> Error {
+        let message = format!(
+            "lock \"{key}\" cannot be kept by {} with scheme={}: a key of this form is for notes \
+             about another lock; use another name",
+            self.shared.address,
+            self.shared.layout.scheme()
+        );
+        Error::new(ErrorKind::Invalid, message)
     }
 
     /// The error for a reply of the wrong form. The connection is closed as well: later replies on
@@ -274,6 +285,9 @@ impl AsyncStore for SingleKey {
         }
         let Shared { layout, pubsub, .. } = &*self.shared;
         let key = self.key(line);
+        if keys::is_beside(&key) {
+            return Err(self.is_for_notes(&key));
+        }
         layout.check(&key)?;
         let channel = match how {
             Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
@@ -350,7 +364,7 @@ impl AsyncStore for SingleKey {
         let mut names: Vec<Name> = found
             .map_err(explain)?
             .iter()
-            .filter(|key| !key.ends_with(SUFFIX_BESIDE))
+            .filter(|key| !keys::is_beside(key))
             .filter_map(|key| Name::new(key.strip_prefix(before)?).ok())
             .collect();
         names.sort();
@@ -379,7 +393,7 @@ impl AsyncStore for SingleKey {
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
             layout.to_leave(&key, command);
-            command.arg(beside(&key, SUFFIX_BESIDE)).arg(id.to_string()).arg(note);
+            command.arg(beside(&key, EVICTIONS)).arg(id.to_string()).arg(note);
         };
         match self.run(&self.connection, layout.scripts()[1], &key, &fill).await? {
             // The first attempt, whose reply was lost, may have removed it.

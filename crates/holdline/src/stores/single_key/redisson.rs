@@ -10,7 +10,7 @@ use super::{Found, KeyLayout, LONGEST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use crate::stores::redis::encode::id_from;
-use crate::stores::redis::keys::beside;
+use crate::stores::redis::keys::{NOTE, beside};
 use holdline_redis_client::Script;
 use redis::{Cmd, Value};
 use std::time::Duration;
@@ -55,16 +55,16 @@ impl KeyLayout for Redisson {
     }
 
     fn to_enter(&self, key: &str, command: &mut Cmd) {
-        command.arg(beside(key, ":holdline"));
+        command.arg(beside(key, NOTE));
     }
 
     fn to_leave(&self, key: &str, command: &mut Cmd) {
         let publish = if self.sharded { "SPUBLISH" } else { "PUBLISH" };
-        command.arg(beside(key, ":holdline")).arg(publish).arg(channel(key));
+        command.arg(beside(key, NOTE)).arg(publish).arg(channel(key));
     }
 
     fn to_look(&self, key: &str, command: &mut Cmd) {
-        command.arg(beside(key, ":holdline"));
+        command.arg(beside(key, NOTE));
     }
 
     fn read(&self, value: &Value) -> Option<Vec<Found>> {

@@ -7,9 +7,6 @@ use super::pubsub::id_of;
 use crate::store::{EVICTIONS_KEPT, Eviction};
 use redis::Value;
 
-/// The suffix of their key for the layouts of other libraries; for a line it is `:v`.
-pub(in crate::stores) const SUFFIX_BESIDE: &str = ":holdline:v";
-
 /// The number of digits of the note's length: see `lua/evicted.lua`.
 const DIGITS: usize = 5;
 

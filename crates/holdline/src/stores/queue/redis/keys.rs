@@ -56,6 +56,16 @@ pub(in crate::stores) fn glob(literal: &str) -> String {
     pattern
 }
 
+/// The suffixes of the keys beside a lock in the layouts of other libraries: of the holder's note,
+/// and of the evictions. (A line's evictions are at `:v`.)
+pub(in crate::stores) const NOTE: &str = ":holdline";
+pub(in crate::stores) const EVICTIONS: &str = ":holdline:v";
+
+/// Whether a key is beside that of a lock. So it cannot be a lock itself.
+pub(in crate::stores) fn is_beside(key: &str) -> bool {
+    key.contains('{') && [NOTE, EVICTIONS].iter().any(|suffix| key.ends_with(suffix))
+}
+
 /// A key beside that of a lock, in the same slot.
 pub(in crate::stores) fn beside(key: &str, suffix: &str) -> String {
     if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
@@ -77,5 +87,13 @@ mod tests {
         assert_eq!(name("p:", "p:{a}:q"), None);
         assert_eq!(name("p:", "p:{%61}"), None);
         assert_eq!(pattern("p*:", "a}["), "p\\*:{a%7D\\[*}");
+    }
+
+    #[test]
+    fn keys_beside_a_lock_are_no_locks() {
+        for lock in ["jobs", "{jobs}", "app:{jobs}:1", "{", "jobs:holdline"] {
+            assert!(!is_beside(lock));
+            assert!([NOTE, EVICTIONS].iter().all(|suffix| is_beside(&beside(lock, suffix))));
+        }
     }
 }

@@ -5,7 +5,8 @@
 //! owner is dead for good: numbers are random, and no liveness lock is ever taken again.
 //!
 //! A *missing* liveness lock proves nothing: the folder may have been emptied, or the database is
-//! mounted elsewhere without it. Then only the lease decides.
+//! mounted elsewhere without it. Then only the lease decides. Nor does a *copy*, which nobody has
+//! locked: each file contains its inode's number, and a copy has another inode.
 
 use super::database::pause;
 use super::rows::Process;
@@ -65,6 +66,20 @@ fn read_name(name: &str) -> Option<(Process, &str)> {
         return None;
     }
     Some((Process::from_str_radix(stem, 16).ok()?, ending))
+}
+
+/// The content of a liveness lock: its inode's number.
+fn number_of_inode(file: &OwnedFd) -> io::Result<[u8; 16]> {
+    let digits = format!("{:016x}", rustix::fs::fstat(file)?.st_ino);
+    digits.as_bytes().try_into().map_err(io::Error::other)
+}
+
+/// Whether a liveness lock was copied. One without a number was not: its process has not written it
+/// yet, or could not.
+fn is_copy(file: &OwnedFd) -> io::Result<bool> {
+    let mut content = [0; 16];
+    let length = rustix::io::pread(file, &mut content, 0).unwrap_or(0);
+    Ok(length == content.len() && content != number_of_inode(file)?)
 }
 
 /// Whether any liveness lock in this folder is held.
@@ -177,6 +192,8 @@ impl LivenessDir {
                 Err(Errno::WOULDBLOCK | Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
+            // Without this, as on a full disk, a copy is not told from the file.
+            let _ = rustix::io::write(&file, &number_of_inode(&file)?);
             let (path, pid) = (self.path.join(lock_name(process)), std::process::id());
             let own_lock = OwnLock { process, file, path, pid };
             if own_lock.is_visible() {
@@ -192,13 +209,13 @@ impl LivenessDir {
         self.open_peer(process).ok().flatten()
     }
 
-    /// Another process's liveness lock, if it exists.
+    /// Another process's liveness lock, if it exists and is no copy.
     fn open_peer(&self, process: Process) -> io::Result<Option<PeerLock>> {
         // Other users may have put other things than files here.
         let safely = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | safely;
         match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
-            Ok(file) => Ok(Some(PeerLock(file))),
+            Ok(file) => Ok((!is_copy(&file)?).then_some(PeerLock(file))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -166,7 +166,8 @@ impl Monitor {
         let mut idle = 0;
         let mut buffer = vec![0; 1 + PLACE * BATCH];
         while let Some(limit) = self.plan(idle, next) {
-            self.listen(limit, &mut buffer, shared);
+            // Others' code, such as a subscriber, may panic; the waiters depend on this thread.
+            contained(|| self.listen(limit, &mut buffer, shared));
             let now = clock::now();
             if now < next {
                 continue;
@@ -175,7 +176,7 @@ impl Monitor {
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
             if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                shared.on_findings(self, findings);
+                contained(|| shared.on_findings(self, findings));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Standing, Ticket, TicketId};
 use crate::stores::waiters::Waiters;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::fmt;
@@ -192,7 +192,7 @@ impl Shared {
         std::thread::Builder::new()
             .name("holdline-wake".to_owned())
             .spawn(move || {
-                shared.sweep();
+                contained(|| shared.sweep());
                 runs.run(&shared);
             })
             .map_err(|error| self.failed(error))?;

@@ -49,7 +49,7 @@ impl Clock {
                 "clock",
                 format!("in {ours:.1?} its clock went {off:+.3} s further than ours"),
                 "it was set, or runs at another rate, so leases end too soon or too late; slew \
-                 it with NTP, and never set it",
+                 it with NTP (chrony needs maxslewrate 5000), and never set it",
             );
         }
         findings.clock(name, ahead);
