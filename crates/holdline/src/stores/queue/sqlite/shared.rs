@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Standing, Ticket, TicketId};
 use crate::stores::waiters::Waiters;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::fmt;
@@ -192,7 +192,7 @@ impl Shared {
         std::thread::Builder::new()
             .name("holdline-wake".to_owned())
             .spawn(move || {
-                shared.sweep();
+                contained(|| shared.sweep());
                 runs.run(&shared);
             })
             .map_err(|error| self.failed(error))?;
@@ -337,9 +337,11 @@ impl Shared {
                     self.removal_failed.store(false, Ordering::Relaxed);
                     return true;
                 }
-                // While others wait, this is tried many times a second.
+                // While others wait, this is tried again and again.
                 Err(error) => {
-                    if !self.removal_failed.swap(true, Ordering::Relaxed) {
+                    if self.removal_failed.swap(true, Ordering::Relaxed) {
+                        tracing::debug!(%error, "places of a dead process still cannot be removed");
+                    } else {
                         tracing::warn!(%error, "places of a dead process cannot be removed yet");
                     }
                     return false;
@@ -369,16 +371,21 @@ impl Shared {
         }
     }
 
-    /// Handles dead processes, and tickets to look up again.
-    pub(super) fn on_findings(&self, monitor: &Monitor, findings: Findings) {
+    /// Handles dead processes, and tickets to look up again. Returns whether the places of the dead
+    /// processes are removed.
+    pub(super) fn on_findings(&self, monitor: &Monitor, findings: Findings) -> bool {
+        let mut all_removed = true;
         for process in findings.dead {
-            if self.remove_places_of(process) {
+            let removed = self.remove_places_of(process);
+            if removed {
                 self.clear(process);
             }
+            all_removed &= removed;
         }
         for (line, id) in findings.stale {
             self.update_watched(monitor, &line, id);
         }
+        all_removed
     }
 
     /// Ends the monitor and removes this process's files when the last handle is dropped.
