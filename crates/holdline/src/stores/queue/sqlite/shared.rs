@@ -145,12 +145,16 @@ impl Shared {
         Ok((own_lock, true))
     }
 
-    /// Lets executed programs inherit this process's liveness lock.
+    /// Lets executed programs inherit this process's liveness lock, and the earlier ones whose
+    /// numbers its places have.
     pub(super) fn inherit_by_exec(&self) -> Result<()> {
         let process_state = self.process_state.lock();
-        let own_lock = process_state.own_lock.as_deref();
-        let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
-        kept.map_err(|error| self.failed(error))
+        let inherit = || {
+            let own_lock = process_state.own_lock.as_deref().ok_or(io::ErrorKind::NotFound)?;
+            own_lock.inherit()?;
+            process_state.tickets.until.values().try_for_each(|(_, own_lock)| own_lock.inherit())
+        };
+        inherit().map_err(|error| self.failed(error))
     }
 
     /// The monitor, if it runs.
