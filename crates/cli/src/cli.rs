@@ -60,7 +60,7 @@ pub(crate) struct Common {
     /// Time limit for opening the store and its first answer
     /// [default: 1.8s, but 15s for verbs that wait]
     #[arg(help_heading = "General",
-          long, global = true, value_name = "TIME", value_parser = duration::parse)]
+          long, global = true, value_name = "TIME", value_parser = duration::parse_limit)]
     pub(crate) connect_timeout: Option<Duration>,
 }
 

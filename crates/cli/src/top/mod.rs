@@ -53,7 +53,7 @@ pub(crate) struct Top {
     every: Duration,
 
     /// Exit after this many refreshes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
 }
 
