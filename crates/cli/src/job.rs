@@ -353,10 +353,9 @@ impl Job {
             HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
-        let token = participant::known(token);
-        let with = token.map_or_else(String::new, |token| format!(", with token {token}"));
+        let with = participant::with_token(", with", token);
         let message = format!("{} in {address} {how}{with}", self.title());
-        let id = id.to_string();
+        let (id, token) = (id.to_string(), participant::known(token));
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
         session.printer.say(Level::Verbosely, event, &message, fields);
     }
@@ -374,7 +373,7 @@ impl Job {
             let token = participant::known(token);
             json!({ "name": self.name, "token": token, "value": self.value }).to_string()
         } else {
-            format!("leading \"{}\" with token {token}", self.name)
+            format!("leading \"{}\"{}", self.name, participant::with_token(" with", token))
         };
         Printer::answer_later(&line);
         let lost = tokio::select! {

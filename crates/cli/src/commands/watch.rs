@@ -162,9 +162,9 @@ fn print_changes_of(
         } else {
             let id = participant::short_id(participant.id);
             format!(
-                "{time}  {event:<8}  {}  token {}  id {id}  {}",
+                "{time}  {event:<8}  {}  {}  id {id}  {}",
                 clean(name),
-                participant.token,
+                participant::token_words(participant.token),
                 participant::who(participant)
             )
         };

@@ -18,6 +18,23 @@ pub(crate) fn server() -> Option<Server> {
     private("program", &[])
 }
 
+#[test]
+fn a_lock_without_a_token_is_printed_without_one() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let url = format!("redis://127.0.0.1:{}?scheme=string", server.port());
+    let start = |args: &[&str]| Running::start(place.command(args).env("HOLDLINE_STORE", &url));
+    let mut watch = start(&["watch", "e"]);
+    let mut observer = start(&["elect", "e", "--observe"]);
+    assert_eq!(observer.line(), "nobody leads");
+    let mut leader = start(&["elect", "e", "me"]);
+    assert_eq!(leader.line(), "leading \"e\"");
+    let led = observer.line();
+    assert!(led.starts_with("me\tno token\t"), "{led}");
+    let changed = watch.line();
+    assert!(changed.contains("  e  no token  id "), "{changed}");
+}
+
 /// What is printed is held against the schema.
 #[test]
 fn a_lock_without_a_token_has_none_in_json() {
