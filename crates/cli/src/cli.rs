@@ -85,6 +85,20 @@ pub(crate) enum Verb {
     Man(man::Man),
 }
 
+impl Verb {
+    /// Whether it uses the store of `--store`. A store that makes no sense does not keep the others
+    /// from their work, such as a release.
+    pub(crate) fn uses_store(&self) -> bool {
+        match self {
+            Verb::Release(_) | Verb::Schema(_) | Verb::Completions(_) | Verb::Man(_) => false,
+            Verb::Doctor(doctor) => doctor.uses_store(),
+            #[cfg(feature = "bench")]
+            Verb::Bench(bench) => bench.uses_store(),
+            _ => true,
+        }
+    }
+}
+
 /// The verb that is used most often, without the others.
 #[derive(Debug, Subcommand)]
 enum RunAlone {
