@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -44,15 +45,36 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) printer: Printer,
 }
 
-/// Runs `work` until a signal comes.
-pub(crate) async fn unless_signalled<T>(
-    signals: &mut Signals,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+/// What ends a wait early: a signal, or the end of the lock's owner, as the failure that it causes.
+pub(crate) struct WaitEnds<'a, O> {
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) owner_end: Pin<&'a mut O>,
+}
+
+impl<O: Future<Output = Failure>> WaitEnds<'_, O> {
+    /// Runs `work` until one of them comes.
+    pub(crate) async fn unless_come<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => Err(interrupted(signal)),
+            failure = self.owner_end.as_mut() => Err(failure),
+            result = work => result,
+        }
+    }
+}
+
+/// Whether the places that are given up are gone from the store within a short time, in which no
+/// signal comes: those that came before were for the command.
+pub(crate) async fn settles(client: &Client, signals: &mut Signals) -> bool {
+    while signals.arrived().await.is_some() {}
+    let signalled = async { while !signals::ends_waits(signals.next().await) {} };
     tokio::select! {
         biased;
-        signal = signals.next() => Err(interrupted(signal)),
-        result = work => result,
+        () = signalled => false,
+        settled = timeout(SETTLING, client.settle()) => settled.is_ok(),
     }
 }
 
@@ -63,10 +85,13 @@ pub(crate) fn interrupted(signal: Signal) -> Failure {
 }
 
 impl LockRequest<'_> {
-    /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. After a
+    /// Acquires the lock; fails if that takes too long, or if one of `ends` comes first. After a
     /// failure no place is left in the line.
-    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<HeldLock, Failure> {
-        let result = unless_signalled(signals, self.acquire_with_progress()).await;
+    pub(crate) async fn acquire(
+        &self,
+        mut ends: WaitEnds<'_, impl Future<Output = Failure>>,
+    ) -> Result<HeldLock, Failure> {
+        let result = ends.unless_come(self.acquire_with_progress()).await;
         if result.is_err() {
             // An unreachable store cannot be told; the place expires with its lease.
             let away = self.client.unavailable_for().is_some();

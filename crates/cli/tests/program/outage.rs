@@ -1,8 +1,9 @@
 //! A server that stops for a while: who waits goes on, says so, and gives up only when told.
 
-use super::common::{HOLDLINE, Place, Running, finish, usual_signals};
+use super::common::{HOLDLINE, Place, Running, finish, lives, until, usual_signals};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
+use std::process::Command;
 use std::time::Duration;
 
 /// Longer than five tries in a row take at a server that refuses, by far.
@@ -159,6 +160,59 @@ fn a_release_without_an_answer_is_told() {
         let told = run.err.contains("the release of lock") && run.err.contains("not confirmed");
         assert!(told && !run.err.contains("background"), "{run:?}");
     }
+}
+
+/// Others would wait until the lease is over.
+#[test]
+fn a_release_without_an_answer_is_tried_again_before_the_end() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let script = "\"$0\" run --lease 60s x -- sh -c 'echo in; read x' 2>&1";
+    let mut command = place.command([""; 0]);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", script, HOLDLINE])
+        .envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
+    assert_eq!(running.line(), "in");
+    server.pause();
+    running.tell("\n");
+    let warning = running.line();
+    assert!(warning.contains("the store does not answer"), "{warning}");
+    server.resume();
+    let run = running.end();
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(!run.out.contains("not confirmed"), "{run:?}");
+    let status = finish(command.args(["status", "x"]).env("HOLDLINE_STORE", server.url()));
+    assert!(status.out.contains("neither held nor waited for"), "{status:?}");
+}
+
+/// Its place would keep others waiting until it lapses.
+#[test]
+fn an_acquire_whose_owner_ends_leaves_the_line() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let run = |args: &[&str]| place.command(args).env("HOLDLINE_STORE", server.url()).output();
+    let place_of = |of: &str| {
+        let status = run(&["status", "--json", "x"]).expect("it runs").stdout;
+        let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+        status[of][0]["pid"].as_i64()
+    };
+    let mut command = place.command([&["run", "x"], &LEASE[..], &READS].concat());
+    let mut holder = Running::start(command.env("HOLDLINE_STORE", server.url()));
+    assert_eq!(holder.line(), "in");
+    let mut owner = Command::new("sleep").arg("600").spawn().expect("there is sleep");
+    let args = ["acquire", "x", "--owner", &owner.id().to_string()];
+    let mut command = place.command(args);
+    let acquire = Running::start(command.env("HOLDLINE_STORE", server.url()));
+    until("it waits", || place_of("waiters").is_some());
+    let waiter = place_of("waiters").expect("it waits").try_into().expect("a process id");
+    owner.kill().expect("it is our child");
+    owner.wait().expect("it is our child");
+    until("the background process has ended", || !lives(waiter));
+    assert_eq!(place_of("waiters"), None);
+    let ended = acquire.end();
+    assert!(ended.code == 129 && ended.err.contains("its owner has ended"), "{ended:?}");
 }
 
 /// The library's crates for the protocols of servers warn, too.
