@@ -370,9 +370,13 @@ mod tests {
         Ticket { id, weight, capacity, lease, wait_lease, token_count, min_token }
     }
 
-    /// Runs a monitor, with this log, for a waiter behind a dead holder whose place cannot be
-    /// removed until `blocked` has ended, as if the disk were full; and then until it is removed.
-    async fn beside_a_dead_holder(log: Log, blocked: impl FnOnce()) {
+    /// Runs a monitor for a waiter behind a dead holder whose place cannot be removed, as if the
+    /// disk were full, until the log has so many events; and then until the place is removed.
+    /// Returns how long the first part took.
+    async fn beside_a_dead_holder(panics: bool, events: u64) -> Duration {
+        const LONG: Duration = Duration::from_secs(60);
+        let count = Arc::new(AtomicU64::new(0));
+        let log = Log { count: Arc::clone(&count), panics };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
         let (holder, waiter) = (File::open(&path).unwrap(), File::open(&path).unwrap());
@@ -394,43 +398,34 @@ mod tests {
         let monitor = Monitor::new(Arc::new(liveness_dir), 1).unwrap();
         monitor.register_wait(&line, TicketId(2));
         monitor.mark_stale(TicketId(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| tracing::subscriber::with_default(log, || monitor.run(&shared)));
-            blocked();
-            other.execute_batch("ROLLBACK").unwrap();
-            let limit = clock::now().after(Duration::from_secs(60));
-            while places() > 1 && clock::now() < limit {
-                std::thread::yield_now();
+        let until = |done: &dyn Fn() -> bool| {
+            let began = clock::now();
+            while !done() && clock::now() < began.after(LONG) {
+                std::thread::sleep(Duration::from_millis(1));
             }
+            began.until(clock::now())
+        };
+        let took = std::thread::scope(|scope| {
+            scope.spawn(|| tracing::subscriber::with_default(log, || monitor.run(&shared)));
+            let took = until(&|| count.load(Ordering::Relaxed) >= events);
+            other.execute_batch("ROLLBACK").unwrap();
+            until(&|| places() == 1);
             monitor.close();
+            took
         });
         assert_eq!(places(), 1, "that of the dead holder is removed");
+        took
     }
 
     #[tokio::test]
     async fn removals_that_fail_are_repeated_at_growing_intervals() {
-        let count = Arc::new(AtomicU64::new(0));
-        let log = Log { count: Arc::clone(&count), panics: false };
-        let began = clock::now();
-        beside_a_dead_holder(log, || {
-            while count.load(Ordering::Relaxed) < 5 {
-                std::thread::yield_now();
-            }
-            // 100, 200, 400 and 800 ms.
-            assert!(began.until(clock::now()) >= Duration::from_millis(1_500));
-        })
-        .await;
+        let took = beside_a_dead_holder(false, 5).await;
+        // 100, 200, 400 and 800 ms.
+        assert!(took >= Duration::from_millis(1_500), "{took:?}");
     }
 
     #[tokio::test]
     async fn a_log_that_panics_does_not_end_the_monitor() {
-        let count = Arc::new(AtomicU64::new(0));
-        let log = Log { count: Arc::clone(&count), panics: true };
-        beside_a_dead_holder(log, || {
-            while count.load(Ordering::Relaxed) < 1 {
-                std::thread::yield_now();
-            }
-        })
-        .await;
+        beside_a_dead_holder(true, 1).await;
     }
 }
