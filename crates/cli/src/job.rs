@@ -309,7 +309,14 @@ impl Job {
     async fn open(&self, session: &Session) -> Result<(OpenedStore, Option<ExecStore>), Failure> {
         let file = if self.no_fork { Some(ExecStore::open(&session.store)?) } else { None };
         let opened = match &file {
-            Some(file) => session.opened(file.client()),
+            Some(file) => {
+                let client = file.client();
+                if !self.wait.is_try() {
+                    // A client that had an answer waits, even while another process blocks writes.
+                    let _ = client.inspect(&self.name).await;
+                }
+                session.opened(client)
+            }
             None if self.wait.is_try() => session.open_for_try().await?,
             None => session.open_to_wait(self.wait.wait).await?,
         };

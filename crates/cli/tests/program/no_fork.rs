@@ -72,6 +72,23 @@ fn locks_that_were_taken_under_an_earlier_liveness_lock_are_held_too() {
     until("its end is seen", || rustix::fs::flock(&lock, check).is_ok());
 }
 
+/// As one that was stopped in the middle of a write does. G23.
+#[test]
+fn a_process_that_blocks_all_writes_is_waited_for() {
+    let place = Place::new();
+    assert_eq!(place.run(["run", "x", "true"]).code, 0);
+    let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$0\" run -F x -- echo in 2>&1", HOLDLINE]);
+    let mut running = Running::start(shell.env("HOLDLINE_STORE", place.url()));
+    let warning = running.line();
+    assert!(warning.contains("warning: the store does not answer"), "{warning}");
+    conn.execute_batch("ROLLBACK").unwrap();
+    while running.line() != "in" {}
+    assert_eq!(running.end().code, 0);
+}
+
 /// The guide warns of it: an open file is all that holds the lock.
 #[test]
 fn a_command_that_closes_what_it_inherits_frees_the_lock() {
