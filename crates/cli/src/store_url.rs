@@ -34,7 +34,7 @@ pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
 pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
     if url.is_empty() {
         return Err(Failure::usage(
-            "the store's URL is empty, as if a variable or a secret were not set; name a store \
+            "the store's URL is empty, perhaps by a variable that is not set; name a store \
              (--store, HOLDLINE_STORE), or unset both for the file of this machine",
         ));
     }
