@@ -17,6 +17,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -136,7 +137,7 @@ impl LockRequest<'_> {
         sleep(NEWS).await;
         let around = caller::holdlines_above();
         if !around.is_empty()
-            && let Ok(info) = self.first_held().await
+            && let Ok(info) = self.first_held(self.client).await
             && let Some(why) = info
                 .holders
                 .iter()
@@ -169,7 +170,7 @@ impl LockRequest<'_> {
 
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
+        let look = timeout(NEWS.min(self.rest()), self.first_held(self.client)).await;
         let mut info = look.ok().and_then(Result::ok);
         if let Some(info) = &mut info {
             // Our own place may still exist.
@@ -199,11 +200,11 @@ impl LockRequest<'_> {
     }
 
     /// The lock to report: of several, the first that another client holds.
-    async fn first_held(&self) -> holdline::Result<LockInfo> {
+    async fn first_held(&self, client: &Client) -> holdline::Result<LockInfo> {
         let mut names = self.names.iter();
         loop {
             let name = names.next().expect("a request has a name");
-            let info = self.client.inspect(name).await?;
+            let info = client.inspect(name).await?;
             if names.len() == 0 || info.holders.iter().any(|holder| !is_us(holder)) {
                 return Ok(info);
             }
@@ -232,18 +233,25 @@ impl WaitProgress<'_> {
         if !printer.is_live() && !printer.prints(Level::Verbosely) {
             pending::<()>().await;
         }
+        let client = self.request.client;
+        let mut reader = None;
         loop {
             sleep(NEWS).await;
-            // The acquisition itself reports an unreachable store.
-            match self.request.first_held().await {
+            // The acquisition itself reports an unreachable store. One that can be read, but not
+            // changed (a full disk), is unreachable for it: a look by its client would deny that.
+            let away = client.unavailable_for().is_some();
+            let own = || Client::new(Arc::clone(client.store()));
+            let reader = if away { &*reader.get_or_insert_with(own) } else { client };
+            match self.request.first_held(reader).await {
+                Ok(_) if away => self.show_outage("it can be read, but not changed"),
                 Ok(info) => self.show(&info),
-                Err(error) => self.show_outage(&error),
+                Err(error) => self.show_outage(&format!("{error:#}")),
             }
         }
     }
 
     /// Shows how long the store has been unreachable.
-    fn show_outage(&mut self, error: &holdline::Error) {
+    fn show_outage(&mut self, error: &str) {
         let LockRequest { client, names, printer, .. } = self.request;
         let Some(away) = client.unavailable_for() else { return };
         let line = format!(
@@ -261,7 +269,7 @@ impl WaitProgress<'_> {
             let fields = json!({
                 "name": names.first(),
                 "unavailable_for": away.as_secs_f64(),
-                "error": format!("{error:#}"),
+                "error": error,
             });
             printer.say(Level::Verbosely, "unavailable", &line, fields);
             self.last = Some("away".to_owned());

@@ -114,6 +114,21 @@ fn a_waiter_rides_it_out() {
     assert!(watch.runs());
 }
 
+/// As on a full disk. It is not said to be free, nor to answer again after each look.
+#[test]
+fn a_store_that_can_only_be_read_is_said_to_be_away() {
+    let place = Place::new();
+    assert_eq!(place.run(["run", "x", "true"]).code, 0);
+    let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let run = place.run(["run", "--json", "--outage", "4s", "x", "true"]);
+    assert_eq!(run.code, 69, "{run:?}");
+    assert!(run.err.contains("\"error\":\"it can be read, but not changed\""), "{run:?}");
+    // One look may be under way when the first failure is noted.
+    let warnings = run.err.matches("\"warning: the store does not answer").count();
+    assert!((1..=2).contains(&warnings), "{run:?}");
+}
+
 #[test]
 fn warnings_are_sentences_or_events_or_nothing() {
     let place = Place::new();
