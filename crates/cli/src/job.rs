@@ -440,7 +440,9 @@ impl Job {
             Err(error) if error.is_lost() => Some(error),
             Err(_) if acquire::settles(client, signals).await => None,
             Err(error) => {
-                let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                // The error itself promises more tries, but the program ends now.
+                let cause = error.source().map(ToString::to_string);
+                let why = cause.unwrap_or_else(|| "it did not answer in time".to_owned());
                 let message = format!(
                     "the release of {} in {} was not confirmed; others wait until its lease is \
                      over at the latest: {why}",
