@@ -70,13 +70,16 @@ impl<O: Future<Output = Failure>> WaitEnds<'_, O> {
 /// Whether the places that are given up are gone from the store within a short time, in which no
 /// signal comes: those that came before were for the command.
 pub(crate) async fn settles(client: &Client, signals: &mut Signals) -> bool {
-    while signals.arrived().await.is_some() {}
-    let signalled = async { while !signals::ends_waits(signals.next().await) {} };
-    tokio::select! {
-        biased;
-        () = signalled => false,
-        settled = timeout(SETTLING, client.settle()) => settled.is_ok(),
-    }
+    let settled = async {
+        while signals.arrived().await.is_some() {}
+        let signalled = async { while !signals::ends_waits(signals.next().await) {} };
+        tokio::select! {
+            biased;
+            () = signalled => false,
+            () = client.settle() => true,
+        }
+    };
+    timeout(SETTLING, settled).await.unwrap_or(false)
 }
 
 /// The failure that a signal causes before the command runs.
