@@ -16,6 +16,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -44,16 +46,40 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) printer: Printer,
 }
 
-/// Runs `work` until a signal comes.
-pub(crate) async fn unless_signalled<T>(
-    signals: &mut Signals,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    tokio::select! {
-        biased;
-        signal = signals.next() => Err(interrupted(signal)),
-        result = work => result,
+/// What ends a wait early: a signal, or the end of the lock's owner, as the failure that it causes.
+pub(crate) struct WaitEnds<'a, O> {
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) owner_end: Pin<&'a mut O>,
+}
+
+impl<O: Future<Output = Failure>> WaitEnds<'_, O> {
+    /// Runs `work` until one of them comes.
+    pub(crate) async fn unless_come<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => Err(interrupted(signal)),
+            failure = self.owner_end.as_mut() => Err(failure),
+            result = work => result,
+        }
     }
+}
+
+/// Whether the places that are given up are gone from the store within a short time, in which no
+/// signal comes: those that came before were for the command.
+pub(crate) async fn settles(client: &Client, signals: &mut Signals) -> bool {
+    let settled = async {
+        while signals.arrived().await.is_some() {}
+        let signalled = async { while !signals::ends_waits(signals.next().await) {} };
+        tokio::select! {
+            biased;
+            () = signalled => false,
+            () = client.settle() => true,
+        }
+    };
+    timeout(SETTLING, settled).await.unwrap_or(false)
 }
 
 /// The failure that a signal causes before the command runs.
@@ -63,10 +89,13 @@ pub(crate) fn interrupted(signal: Signal) -> Failure {
 }
 
 impl LockRequest<'_> {
-    /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. After a
+    /// Acquires the lock; fails if that takes too long, or if one of `ends` comes first. After a
     /// failure no place is left in the line.
-    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<HeldLock, Failure> {
-        let result = unless_signalled(signals, self.acquire_with_progress()).await;
+    pub(crate) async fn acquire(
+        &self,
+        mut ends: WaitEnds<'_, impl Future<Output = Failure>>,
+    ) -> Result<HeldLock, Failure> {
+        let result = ends.unless_come(self.acquire_with_progress()).await;
         if result.is_err() {
             // An unreachable store cannot be told; the place expires with its lease.
             let away = self.client.unavailable_for().is_some();
@@ -111,7 +140,7 @@ impl LockRequest<'_> {
         sleep(NEWS).await;
         let around = caller::holdlines_above();
         if !around.is_empty()
-            && let Ok(info) = self.first_held().await
+            && let Ok(info) = self.first_held(self.client).await
             && let Some(why) = info
                 .holders
                 .iter()
@@ -144,7 +173,7 @@ impl LockRequest<'_> {
 
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
+        let look = timeout(NEWS.min(self.rest()), self.first_held(self.client)).await;
         let mut info = look.ok().and_then(Result::ok);
         if let Some(info) = &mut info {
             // Our own place may still exist.
@@ -174,11 +203,11 @@ impl LockRequest<'_> {
     }
 
     /// The lock to report: of several, the first that another client holds.
-    async fn first_held(&self) -> holdline::Result<LockInfo> {
+    async fn first_held(&self, client: &Client) -> holdline::Result<LockInfo> {
         let mut names = self.names.iter();
         loop {
             let name = names.next().expect("a request has a name");
-            let info = self.client.inspect(name).await?;
+            let info = client.inspect(name).await?;
             if names.len() == 0 || info.holders.iter().any(|holder| !is_us(holder)) {
                 return Ok(info);
             }
@@ -207,18 +236,25 @@ impl WaitProgress<'_> {
         if !printer.is_live() && !printer.prints(Level::Verbosely) {
             pending::<()>().await;
         }
+        let client = self.request.client;
+        let mut reader = None;
         loop {
             sleep(NEWS).await;
-            // The acquisition itself reports an unreachable store.
-            match self.request.first_held().await {
+            // The acquisition itself reports an unreachable store. One that can be read, but not
+            // changed (a full disk), is unreachable for it: a look by its client would deny that.
+            let away = client.unavailable_for().is_some();
+            let own = || Client::new(Arc::clone(client.store()));
+            let reader = if away { &*reader.get_or_insert_with(own) } else { client };
+            match self.request.first_held(reader).await {
+                Ok(_) if away => self.show_outage("it can be read, but not changed"),
                 Ok(info) => self.show(&info),
-                Err(error) => self.show_outage(&error),
+                Err(error) => self.show_outage(&format!("{error:#}")),
             }
         }
     }
 
     /// Shows how long the store has been unreachable.
-    fn show_outage(&mut self, error: &holdline::Error) {
+    fn show_outage(&mut self, error: &str) {
         let LockRequest { client, names, printer, .. } = self.request;
         let Some(away) = client.unavailable_for() else { return };
         let line = format!(
@@ -236,7 +272,7 @@ impl WaitProgress<'_> {
             let fields = json!({
                 "name": names.first(),
                 "unavailable_for": away.as_secs_f64(),
-                "error": format!("{error:#}"),
+                "error": error,
             });
             printer.say(Level::Verbosely, "unavailable", &line, fields);
             self.last = Some("away".to_owned());

@@ -216,13 +216,12 @@ pub(crate) async fn hold(
     most: Option<Duration>,
 ) -> Result<Exit, Failure> {
     let mut owner_end = owner.watch()?;
-    let obtained = tokio::select! {
-        obtained = job.obtain(session) => obtained?,
-        () = owner_end.comes() => {
-            let message = format!("{} was not acquired: its owner has ended", job.title());
-            return Err(Failure::new(Exit::signal(1), "interrupted", message).expected());
-        }
+    let ended = async {
+        owner_end.comes().await;
+        let message = format!("{} was not acquired: its owner has ended", job.title());
+        Failure::new(Exit::signal(1), "interrupted", message).expected()
     };
+    let obtained = job.obtain(session, ended).await?;
     let Obtained { client, hold, mut signals, .. } = obtained;
     let end = most.map(|time| Instant::now() + time);
     let stderr_is_awaited = caller::stderr_is_awaited(owner.id());
@@ -230,7 +229,7 @@ pub(crate) async fn hold(
     let socket = match hand_over(&job.name, &hold, &owner).await {
         Ok(socket) => socket,
         Err(failure) => {
-            job.release(session, &client, hold).await;
+            job.release(session, &client, hold, &mut signals).await;
             return Err(failure);
         }
     };
@@ -256,7 +255,7 @@ pub(crate) async fn hold(
     if matches!(why, Ended::Lost) {
         return Err(lost(&job, &client, &hold, &owner, on_loss).await);
     }
-    let error = job.release(session, &client, hold).await;
+    let error = job.release(session, &client, hold, &mut signals).await;
     if let Ended::Released(stream) = why {
         let answer = match &error {
             None => json!({ "released": true }),

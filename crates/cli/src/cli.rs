@@ -60,7 +60,7 @@ pub(crate) struct Common {
     /// Time limit for opening the store and its first answer
     /// [default: 1.8s, but 15s for verbs that wait]
     #[arg(help_heading = "General",
-          long, global = true, value_name = "TIME", value_parser = duration::parse)]
+          long, global = true, value_name = "TIME", value_parser = duration::parse_limit)]
     pub(crate) connect_timeout: Option<Duration>,
 }
 
@@ -83,6 +83,20 @@ pub(crate) enum Verb {
     Bench(Box<bench::Bench>),
     Completions(completions::Completions),
     Man(man::Man),
+}
+
+impl Verb {
+    /// Whether it uses the store of `--store`. A store that makes no sense does not keep the others
+    /// from their work, such as a release.
+    pub(crate) fn uses_store(&self) -> bool {
+        match self {
+            Verb::Release(_) | Verb::Schema(_) | Verb::Completions(_) | Verb::Man(_) => false,
+            Verb::Doctor(doctor) => doctor.uses_store(),
+            #[cfg(feature = "bench")]
+            Verb::Bench(bench) => bench.uses_store(),
+            _ => true,
+        }
+    }
 }
 
 /// The verb that is used most often, without the others.

@@ -52,6 +52,14 @@ impl Session {
         if self.store.is_empty() { store_url::of_default() } else { Some(self.store.clone()) }
     }
 
+    /// The store's address, before it is open.
+    fn address(&self) -> String {
+        match self.store.as_str() {
+            "" => "the default store".to_owned(),
+            url => holdline::address_of(url),
+        }
+    }
+
     /// The store for people: its address, and for the default store also its users.
     pub(crate) fn describe(&self, client: &Client) -> String {
         let address = client.address();
@@ -90,7 +98,7 @@ impl Session {
     async fn open(&self, limit: Duration, by: &'static str) -> Result<OpenedStore, Failure> {
         let until = self.began + limit;
         let opened = timeout_at(until, self.keep_opening(until)).await;
-        let client = opened.unwrap_or_else(|_| Err(silent("the store", limit, by)))?;
+        let client = opened.unwrap_or_else(|_| Err(silent(&self.address(), limit, by)))?;
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
         let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         Ok(OpenedStore { client: client.response_timeout(left), until, limit, by })

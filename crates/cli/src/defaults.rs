@@ -123,8 +123,12 @@ fn given(command: &Command, args: impl Iterator<Item = OsString>) -> Vec<Id> {
 
 /// Help shows defaults, except that of the store, whose URL may contain a password.
 fn with_default(arg: Arg, value: String) -> Arg {
-    let is_secret = arg.get_long() == Some("store");
+    let is_secret = is_store(&arg);
     arg.default_value(value).required(false).hide_default_value(is_secret)
+}
+
+fn is_store(flag: &Arg) -> bool {
+    flag.get_long() == Some("store")
 }
 
 /// The flags of a command that may have a default.
@@ -266,10 +270,11 @@ fn on_or_off(text: &str) -> Option<bool> {
     }
 }
 
-/// A default as clap reads it; none for an empty text, or for a flag that is off.
+/// A default as clap reads it; none for an empty text, or for a flag that is off. An empty store is
+/// passed on, so that verbs that need a store refuse it.
 fn read(flag: &Arg, text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
-        return Ok(None);
+        return Ok(is_store(flag).then(String::new));
     }
     let is_counted = matches!(flag.get_action(), ArgAction::Count);
     if is_counted || matches!(flag.get_action(), ArgAction::SetTrue) {

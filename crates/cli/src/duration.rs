@@ -52,11 +52,17 @@ pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
 
 /// Parses a poll interval: at least a millisecond.
 pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = parse(text)?;
-    if interval < Duration::from_millis(1) {
-        return Err("an interval of less than 1ms would keep the store busy".to_owned());
-    }
-    Ok(interval)
+    parse_at_least_1ms(text, "an interval of less than 1ms would keep the store busy")
+}
+
+/// Parses a time limit that is no `forever` if it is 0: at least a millisecond.
+pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
+    parse_at_least_1ms(text, "less than 1ms is over before anything can be done in it")
+}
+
+fn parse_at_least_1ms(text: &str, why: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time < Duration::from_millis(1) { Err(why.to_owned()) } else { Ok(time) }
 }
 
 /// Formats a duration for people: the two largest units that are not zero.

@@ -1,6 +1,6 @@
 //! The job of `run` and `elect`: a command under a lock, from the flags to the exit code.
 
-use crate::acquire::{self, LockRequest, unless_signalled};
+use crate::acquire::{self, LockRequest, WaitEnds};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
 use crate::context::{OpenedStore, Session, check_name};
 use crate::exit::{Exit, Failure};
@@ -18,7 +18,9 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
+use std::future::{Future, pending};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -191,8 +193,13 @@ impl Job {
         if self.no_fork { no_fork::LEASE } else { self.hold.lease.length() }
     }
 
-    /// Opens the store and acquires the lock.
-    pub(crate) async fn obtain(&self, session: &Session) -> Result<Obtained, Failure> {
+    /// Opens the store and acquires the lock, unless a signal comes first, or the end of the lock's
+    /// owner, as the failure that it causes.
+    pub(crate) async fn obtain(
+        &self,
+        session: &Session,
+        owner_end: impl Future<Output = Failure>,
+    ) -> Result<Obtained, Failure> {
         for name in self.names() {
             check_name(name)?;
         }
@@ -202,13 +209,14 @@ impl Job {
             Some(program) => child::lookup::find(program)?,
             None => PathBuf::new(),
         };
-        let mut signals = Signals::new()?;
-        let (opened, exec_store) = unless_signalled(&mut signals, self.open(session)).await?;
+        let (mut signals, mut owner_end) = (Signals::new()?, pin!(owner_end));
+        let mut ends = WaitEnds { signals: &mut signals, owner_end: owner_end.as_mut() };
+        let (opened, exec_store) = ends.unless_come(self.open(session)).await?;
         let enclosing = EnclosingLocks::read();
         let inherited = self.inherited(&enclosing, &opened.client);
-        let hold = match unless_signalled(&mut signals, inherited).await? {
+        let hold = match ends.unless_come(inherited).await? {
             Some(hold) => hold,
-            None => self.acquire(session, &opened, grace, &mut signals).await?,
+            None => self.acquire(session, &opened, grace, ends).await?,
         };
         self.announce(session, &opened.client, &hold);
         let client = opened.client;
@@ -217,7 +225,7 @@ impl Job {
 
     /// Runs the job.
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        let obtained = self.obtain(session).await?;
+        let obtained = self.obtain(session, pending()).await?;
         let Obtained { client, hold, mut signals, enclosing, grace, program, exec_store } =
             obtained;
         let since = Instant::now();
@@ -236,7 +244,7 @@ impl Job {
                 Some(signal) => acquire::interrupted(signal),
                 None => store.exec(&hold, &program, &self.command, &env),
             };
-            self.release(session, &client, hold).await;
+            self.release(session, &client, hold, &mut signals).await;
             return Err(failure);
         }
         let command = (program.as_path(), self.command.as_slice());
@@ -248,7 +256,7 @@ impl Job {
                 running.supervise(&hold, &mut signals, policy, session.printer).await?
             }
             Err(failure) => {
-                self.release(session, &client, hold).await;
+                self.release(session, &client, hold, &mut signals).await;
                 return Err(failure);
             }
         };
@@ -262,7 +270,7 @@ impl Job {
         session.printer.say(Level::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // A loss of the lock after this does not affect the command.
         let lingered = self.hold_minimum(since, &hold, &mut signals).await;
-        match self.release(session, &client, hold).await {
+        match self.release(session, &client, hold, &mut signals).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
             _ => Ok(exit),
         }
@@ -301,7 +309,14 @@ impl Job {
     async fn open(&self, session: &Session) -> Result<(OpenedStore, Option<ExecStore>), Failure> {
         let file = if self.no_fork { Some(ExecStore::open(&session.store)?) } else { None };
         let opened = match &file {
-            Some(file) => session.opened(file.client()),
+            Some(file) => {
+                let client = file.client();
+                if !self.wait.is_try() {
+                    // A client that had an answer waits, even while another process blocks writes.
+                    let _ = client.inspect(&self.name).await;
+                }
+                session.opened(client)
+            }
             None if self.wait.is_try() => session.open_for_try().await?,
             None => session.open_to_wait(self.wait.wait).await?,
         };
@@ -314,7 +329,7 @@ impl Job {
         session: &Session,
         opened: &OpenedStore,
         grace: Duration,
-        signals: &mut Signals,
+        ends: WaitEnds<'_, impl Future<Output = Failure>>,
     ) -> Result<HeldLock, Failure> {
         let LeaseArgs { label, fixed_lease, renew_every, .. } = &self.hold.lease;
         let options = LockOptions {
@@ -340,7 +355,7 @@ impl Job {
             busy: Exit(self.wait.busy_code),
             printer: session.printer,
         };
-        request.acquire(signals).await
+        request.acquire(ends).await
     }
 
     fn announce(&self, session: &Session, client: &Client, hold: &HeldLock) {
@@ -353,10 +368,9 @@ impl Job {
             HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
-        let token = participant::known(token);
-        let with = token.map_or_else(String::new, |token| format!(", with token {token}"));
+        let with = participant::with_token(", with", token);
         let message = format!("{} in {address} {how}{with}", self.title());
-        let id = id.to_string();
+        let (id, token) = (id.to_string(), participant::known(token));
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
         session.printer.say(Level::Verbosely, event, &message, fields);
     }
@@ -374,7 +388,7 @@ impl Job {
             let token = participant::known(token);
             json!({ "name": self.name, "token": token, "value": self.value }).to_string()
         } else {
-            format!("leading \"{}\" with token {token}", self.name)
+            format!("leading \"{}\"{}", self.name, participant::with_token(" with", token))
         };
         Printer::answer_later(&line);
         let lost = tokio::select! {
@@ -388,7 +402,7 @@ impl Job {
         };
         let (why, fields) = if lost {
             hold.loss().await
-        } else if let Some(error) = self.release(session, client, hold).await {
+        } else if let Some(error) = self.release(session, client, hold, &mut signals).await {
             (error.to_string(), json!({}))
         } else {
             return Ok(Exit::DONE);
@@ -412,19 +426,23 @@ impl Job {
         true
     }
 
-    /// Releases the lock; an error if it turns out that it was lost before.
+    /// Releases the lock; an error if it turns out that it was lost before. If the store does not
+    /// answer, the library retries in the background, which is waited for a little.
     pub(crate) async fn release(
         &self,
         session: &Session,
         client: &Client,
         hold: HeldLock,
+        signals: &mut Signals,
     ) -> Option<holdline::Error> {
         match hold.release().await {
             Ok(()) => None,
             Err(error) if error.is_lost() => Some(error),
+            Err(_) if acquire::settles(client, signals).await => None,
             Err(error) => {
-                // The library retries in the background, but the program ends now.
-                let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                // The error itself promises more tries, but the program ends now.
+                let cause = error.source().map(ToString::to_string);
+                let why = cause.unwrap_or_else(|| "it did not answer in time".to_owned());
                 let message = format!(
                     "the release of {} in {} was not confirmed; others wait until its lease is \
                      over at the latest: {why}",

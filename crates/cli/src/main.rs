@@ -66,7 +66,8 @@ fn begin() -> Exit {
     let common = cli.common;
     let verbose = common.verbose > 0;
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
-    let store = match store_url::resolve(common.store.as_deref()) {
+    let url = common.store.as_deref().filter(|_| cli.verb.uses_store());
+    let store = match store_url::resolve(url) {
         Ok(store) => store,
         Err(failure) => {
             printer.fail(&failure);

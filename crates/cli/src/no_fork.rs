@@ -20,6 +20,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct ExecStore {
     #[cfg(feature = "sqlite")]
     file: holdline::sqlite::File,
+    #[cfg(not(feature = "sqlite"))]
+    file: std::convert::Infallible,
 }
 
 impl ExecStore {
@@ -48,7 +50,7 @@ impl ExecStore {
 
     #[cfg(not(feature = "sqlite"))]
     pub(crate) fn client(&self) -> Client {
-        unreachable!("it is not opened")
+        match self.file {}
     }
 
     /// Lets programs that this process executes inherit the liveness lock.
@@ -59,7 +61,7 @@ impl ExecStore {
 
     #[cfg(not(feature = "sqlite"))]
     fn pass_on(&self) -> Result<(), Failure> {
-        unreachable!("it is not opened")
+        match self.file {}
     }
 
     /// Executes the command in place of this process. Returns only if that fails.

@@ -101,6 +101,16 @@ pub(crate) fn known(token: u64) -> Option<u64> {
     Some(token).filter(|token| *token != 0)
 }
 
+/// A fencing token in a line that has a place for it: "token 7", or "no token".
+pub(crate) fn token_words(token: u64) -> String {
+    known(token).map_or_else(|| "no token".to_owned(), |token| format!("token {token}"))
+}
+
+/// A fencing token that a sentence ends with, after these words; nothing on a store without tokens.
+pub(crate) fn with_token(words: &str, token: u64) -> String {
+    known(token).map_or_else(String::new, |token| format!("{words} token {token}"))
+}
+
 /// A participant as JSON. Unknown values are null.
 pub(crate) fn json(participant: &Participant) -> Value {
     let until = left(participant).and_then(|left| u64::try_from(left.as_millis()).ok());

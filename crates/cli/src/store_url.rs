@@ -11,8 +11,8 @@ pub(crate) const MACHINE_PATH: &str = holdline::sqlite::MACHINE_PATH;
 pub(crate) const MACHINE_PATH: &str = "\0";
 
 /// Resolves the URL of `--store` to absolute paths, so that it is the same store in every folder,
-/// also for the command. Empty for the default. An empty URL is refused: in a script it is a
-/// variable that is not set, and a lock in the default store would keep no other machine out.
+/// also for the command. Empty for the default. An empty URL is refused: it is a variable or a
+/// secret that is not set, and a lock in the default store would keep no other machine out.
 pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
     let Some(url) = url else { return Ok(String::new()) };
     refuse_empty(url)?;
@@ -34,8 +34,8 @@ pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
 pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
     if url.is_empty() {
         return Err(Failure::usage(
-            "the store's URL is empty; name a store, or leave the URL away for the file of this \
-             machine",
+            "the store's URL is empty, perhaps by a variable that is not set; name a store \
+             (--store, HOLDLINE_STORE), or unset both for the file of this machine",
         ));
     }
     Ok(())

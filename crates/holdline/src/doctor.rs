@@ -95,7 +95,8 @@ pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
         None => servers(&url, &mut findings).await?,
     };
     findings.about_all();
-    let mut report = Report { address: open::shown(&url), findings: Vec::new(), answers: exists };
+    let mut report =
+        Report { address: open::address_of(&url), findings: Vec::new(), answers: exists };
     if exists {
         report.answers = whole(&url, wanted, &mut findings, &mut report.address).await;
     }

@@ -113,14 +113,15 @@ pub(crate) fn feature_of(scheme: &str) -> Option<&'static str> {
 }
 
 /// The URLs of a quorum's nodes; `None` if the URL is not a quorum's.
-#[cfg(feature = "doctor")]
 pub(crate) fn nodes_of(url: &str) -> Option<Vec<String>> {
     url.strip_prefix("quorum:").map(split)
 }
 
-/// A URL for messages: without user, password and options.
-#[cfg(feature = "doctor")]
-pub(crate) fn shown(url: &str) -> String {
+/// The address of the store at this URL: the URL without user, password and options, for messages.
+/// Of a URL that makes no sense it is the scheme alone, since all the rest may be a password. An
+/// open store has [`Client::address`].
+#[must_use]
+pub fn address_of(url: &str) -> String {
     nodes_of(url).map_or_else(
         || site::address(url),
         |nodes| {

@@ -52,7 +52,8 @@ pub(crate) struct Acquire {
     /// Let the lock outlive its caller, until it is released or this time is over; no further
     /// message is printed
     #[arg(help_heading = "Owner",
-          long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
+          long, value_name = "TIME", conflicts_with = "owner",
+          value_parser = duration::parse_limit)]
     detach: Option<Duration>,
 
     /// What to do with the owner when the lock is lost

@@ -152,6 +152,11 @@ fn presets() -> String {
 }
 
 impl Bench {
+    /// Whether it measures the store of `--store`, if there is one.
+    pub(crate) fn uses_store(&self) -> bool {
+        !self.worker && self.preset.is_none() && self.stores.is_empty()
+    }
+
     pub(crate) fn run(self: Box<Self>, session: &Session) -> Result<Exit, Failure> {
         if self.worker {
             work(stdin().lock(), stdout().lock()).map_err(|error| failure(&error))?;

@@ -66,8 +66,8 @@ impl Break {
             format!("{token}")
         };
         Printer::answer_if_read(&line).map_err(|failure| {
-            let message =
-                format!("the lock was broken, with token {token}, but {}", failure.message);
+            let with = participant::with_token(", with", token);
+            let message = format!("the lock was broken{with}, but {}", failure.message);
             Failure { message, ..failure }
         })?;
         Ok(Exit::DONE)

@@ -57,6 +57,11 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
+    /// Whether it checks the store of `--store`.
+    pub(crate) fn uses_store(&self) -> bool {
+        self.url.is_none()
+    }
+
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         let mut wanted = Examination::default();
         wanted.lease = self.lease;

@@ -91,7 +91,8 @@ fn show(session: &Session, leader: Option<&Leadership>) -> String {
         .to_string(),
         Some(leader) => {
             let value = crate::printer::clean(&leader.value);
-            format!("{value}\ttoken {}\t{}", leader.token, participant::place(&leader.participant))
+            let token = participant::token_words(leader.token);
+            format!("{value}\t{token}\t{}", participant::place(&leader.participant))
         }
         None => "nobody leads".to_owned(),
     }

@@ -31,7 +31,8 @@ pub(crate) struct Watch {
     prefix: String,
 
     /// Poll interval, if the store does not report changes
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "500ms",
+          value_parser = duration::parse_interval)]
     every: Duration,
 
     /// How long an outage of the store is waited out, once it has answered; or "forever"
@@ -55,7 +56,7 @@ impl Watch {
         let lines = lines(self.name.as_deref(), &self.prefix)?;
         let opened = session.open_to_wait(None).await?;
         let (until, client) = (opened.until, session.with_response_timeout(opened.client));
-        let every = self.every.max(Duration::from_millis(10));
+        let every = self.every;
         let (mut before, mut pace) = (BTreeMap::new(), Pace::new(&client, lines, every));
         loop {
             match self.look(&client, &before).await {
@@ -161,9 +162,9 @@ fn print_changes_of(
         } else {
             let id = participant::short_id(participant.id);
             format!(
-                "{time}  {event:<8}  {}  token {}  id {id}  {}",
+                "{time}  {event:<8}  {}  {}  id {id}  {}",
                 clean(name),
-                participant.token,
+                participant::token_words(participant.token),
                 participant::who(participant)
             )
         };

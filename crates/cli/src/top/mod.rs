@@ -18,6 +18,7 @@ use crate::context::{OpenedStore, Session, while_read};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::pace::Pace;
+use crate::participant;
 use crate::printer::Printer;
 use crate::signals::Signals;
 use crate::{terminal, timestamp};
@@ -53,7 +54,7 @@ pub(crate) struct Top {
     every: Duration,
 
     /// Exit after this many refreshes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
 }
 
@@ -173,7 +174,9 @@ impl Running<'_> {
     async fn break_lock(&mut self, name: &str, id: TicketId, reason: &str) {
         let broken = self.client.force_unlock(name, id, reason).await;
         let notice = match broken {
-            Ok(Some(token)) => format!("broken; the new fencing token is {token}"),
+            Ok(Some(token)) => {
+                format!("broken{}", participant::with_token(", with the new fencing", token))
+            }
             Ok(None) => "no holder or waiter has that id any more".to_owned(),
             Err(error) => error.to_string(),
         };

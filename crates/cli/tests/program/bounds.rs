@@ -14,7 +14,7 @@ fn silent() -> (TcpListener, Vec<String>) {
     let address = listener.local_addr().unwrap();
     let mut urls = Vec::new();
     for (there, url) in [
-        (cfg!(feature = "redis"), format!("redis://{address}")),
+        (cfg!(feature = "redis"), format!("redis://me:secret@{address}")),
         (cfg!(feature = "etcd"), format!("etcd://{address}")),
         (cfg!(feature = "zookeeper"), format!("zookeeper://{address}")),
         (
@@ -35,10 +35,16 @@ fn timed(place: &Place, url: &str, args: &[&str]) -> (Run, Duration) {
     (run, began.elapsed())
 }
 
+/// Whether the message names the server, and not its user, password and options.
+fn names_the_server(run: &Run, listener: &TcpListener) -> bool {
+    let address = listener.local_addr().unwrap().to_string();
+    run.err.contains(&address) && !run.err.contains("secret") && !run.err.contains("***")
+}
+
 #[test]
 fn what_only_asks_ends_within_its_bound() {
     let place = Place::new();
-    let (_listener, urls) = silent();
+    let (listener, urls) = silent();
     for url in &urls {
         for args in [
             &["status"][..],
@@ -53,10 +59,12 @@ fn what_only_asks_ends_within_its_bound() {
             let (run, took) = timed(&place, url, &bounded.concat());
             assert_eq!((run.code, run.out.as_str()), (69, ""), "{url} {args:?}: {run:?}");
             assert!(took < Duration::from_millis(300) + SLACK, "{url} {args:?}: {took:?}");
+            assert!(names_the_server(&run, &listener), "{url} {args:?}: {run:?}");
         }
         let (run, took) = timed(&place, url, &["try", "x"]);
         let told = [" did not answer ", "timed out"].iter().any(|why| run.err.contains(why));
         assert!(told && run.err.lines().count() == 1, "{url}: {run:?}");
+        assert!(names_the_server(&run, &listener), "{url}: {run:?}");
         assert!(took < Duration::from_millis(1_800) + SLACK, "{url}: {took:?}");
     }
 }
@@ -64,7 +72,7 @@ fn what_only_asks_ends_within_its_bound() {
 #[test]
 fn what_waits_ends_within_its_bound() {
     let place = Place::new();
-    let (_listener, urls) = silent();
+    let (listener, urls) = silent();
     for url in &urls {
         for args in [
             &["run", "-w", "500ms", "x", "--", "true"][..],
@@ -81,6 +89,7 @@ fn what_waits_ends_within_its_bound() {
                 if args[1] == "-w" { "time by --wait\n" } else { "by --connect-timeout\n" };
             let is_advised = run.err.ends_with(advice) || !run.err.contains("more time");
             assert!(is_advised, "{url} {args:?}: {run:?}");
+            assert!(names_the_server(&run, &listener), "{url} {args:?}: {run:?}");
         }
     }
 }

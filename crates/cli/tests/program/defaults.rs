@@ -69,6 +69,47 @@ fn a_default_that_is_no_text_is_refused() {
     assert!(run.err.contains("HOLDLINE_STORE: it is not UTF-8"), "{run:?}");
 }
 
+/// It is a variable or a secret that is not set; the file of this machine keeps no other out.
+#[test]
+fn an_empty_store_is_refused_and_keeps_no_verb_without_a_store_from_its_work() {
+    let place = Place::new();
+    let state = place.path("state.db");
+    for (file, env) in [
+        ("", ("HOLDLINE_STORE", "")),
+        ("store = \"\"", ("HOLDLINE_STATE", state.to_str().unwrap())),
+        ("store = \"sqlite:/elsewhere\"", ("HOLDLINE_STORE", "")),
+    ] {
+        let run = |line: &str| {
+            let path = place.path("config.toml");
+            std::fs::write(&path, file).unwrap();
+            let mut command = place.command(line.split(' '));
+            command.env_remove("HOLDLINE_STORE").env("HOLDLINE_CONFIG", &path);
+            finish(command.env("HOLDLINE_STATE", &state).env(env.0, env.1))
+        };
+        for line in ["run x echo ran", "run --no-wait x echo ran", "acquire x", "status", "doctor"]
+        {
+            let run = run(line);
+            assert_eq!((run.code, run.out.as_str()), (64, ""), "{file} {line}: {run:?}");
+            let told = run.err.contains("the store's URL is empty") && run.err.lines().count() == 1;
+            assert!(told, "{line}: {run:?}");
+        }
+        assert!(!state.exists());
+        let given = format!("--store {} run x true", place.url());
+        let elsewhere = format!("doctor --no-lock {}", place.url());
+        for (line, code) in [
+            (given.as_str(), 0),
+            (elsewhere.as_str(), 0),
+            ("--help", 0),
+            ("schema events", 0),
+            ("completions bash", 0),
+            ("release 0123456789abcdef0123456789abcdef", 76),
+        ] {
+            assert_eq!(run(line).code, code, "{file} {line}: {:?}", run(line));
+        }
+        std::fs::remove_file(place.path("locks.db")).unwrap();
+    }
+}
+
 #[test]
 fn a_default_that_makes_no_sense_is_named_with_its_place() {
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! `doctor`: what it prints, and by which code it ends.
 
-use super::common::Place;
+use super::common::{Place, finish};
 use serde_json::Value;
 
 #[test]
@@ -9,6 +9,14 @@ fn a_store_that_is_there_is_looked_at() {
     let run = place.run(["doctor"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");
     assert!(run.out.contains("it is not there") && place.files().is_empty(), "{run:?}");
+    let below = format!("sqlite:{}", place.path("no/locks.db").display());
+    let run = place.run(["doctor", &below]);
+    assert_eq!(run.code, 69, "no lock can be had there: {run:?}");
+    let mut default = place.command(["doctor"]);
+    default.env_remove("HOLDLINE_STORE").env("XDG_STATE_HOME", place.path("state"));
+    let run = finish(&mut default);
+    assert!(run.code == 0 && !run.out.contains("folder"), "it makes its folder: {run:?}");
+    assert!(place.files().is_empty());
     assert_eq!(place.run(["try", "a"]).code, 0);
     let run = place.run(["doctor", "--lease", "40s"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");

@@ -40,6 +40,55 @@ fn the_kill_of_the_command_frees_the_lock_and_a_child_keeps_it() {
     assert_eq!(place.run(["run", "-w", "50s", "x", "true"]).code, 0);
 }
 
+/// Each place has the number of the liveness lock that its process had then, and those who wait
+/// behind it may have that file open.
+#[test]
+fn locks_that_were_taken_under_an_earlier_liveness_lock_are_held_too() {
+    let place = Place::new();
+    let mut second = place.hold(&[], "b");
+    let script = "echo in; read x";
+    let args = ["run", "-F", "a", "--also", "b", "--", "sh", "-c", script];
+    let mut holder = place.start(args);
+    until("it holds the first and waits for the second", || {
+        place.counts("a") == (1, 0) && place.counts("b") == (1, 1)
+    });
+    let process_of = |name: &str| {
+        let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+        let last = "SELECT process FROM place WHERE name = ?1 ORDER BY seq DESC LIMIT 1";
+        conn.query_row(last, [name], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let first = process_of("a");
+    let path = place.path("locks.db.live").join(format!("{first:016x}.lock"));
+    let lock = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    until("it takes another", || process_of("b") != first);
+    assert_eq!(process_of("a"), first);
+    second.tell("\n");
+    assert_eq!(holder.line(), "in");
+    let check = rustix::fs::FlockOperation::NonBlockingLockShared;
+    assert!(rustix::fs::flock(&lock, check).is_err(), "whoever looks takes the holder for dead");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    until("its end is seen", || rustix::fs::flock(&lock, check).is_ok());
+}
+
+/// As one that was stopped in the middle of a write does. G23.
+#[test]
+fn a_process_that_blocks_all_writes_is_waited_for() {
+    let place = Place::new();
+    assert_eq!(place.run(["run", "x", "true"]).code, 0);
+    let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$0\" run -F x -- echo in 2>&1", HOLDLINE]);
+    let mut running = Running::start(shell.env("HOLDLINE_STORE", place.url()));
+    let warning = running.line();
+    assert!(warning.contains("warning: the store does not answer"), "{warning}");
+    conn.execute_batch("ROLLBACK").unwrap();
+    while running.line() != "in" {}
+    assert_eq!(running.end().code, 0);
+}
+
 /// The guide warns of it: an open file is all that holds the lock.
 #[test]
 fn a_command_that_closes_what_it_inherits_frees_the_lock() {

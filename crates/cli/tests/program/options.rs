@@ -1,6 +1,6 @@
 //! Options of `run`: a shell line, several locks, ways to wait, a fixed lease, a hidden store.
 
-use super::common::{Place, Run};
+use super::common::{Place, Run, finish};
 use std::time::{Duration, Instant};
 
 fn said(run: &Run, part: &str) {
@@ -157,6 +157,33 @@ fn a_negative_number_is_no_flag() {
         let run = place.run(["acquire", "--owner", owner, "x"]);
         assert_eq!(run.code, 64, "{run:?}");
         said(&run, "there is no process that owns the lock");
+    }
+}
+
+#[test]
+fn no_time_and_no_count_are_refused_where_they_make_no_sense() {
+    let place = Place::new();
+    for args in [
+        &["watch", "--every", "0"][..],
+        &["status", "--watch", "--every", "0"],
+        &["top", "--every", "0"],
+        &["top", "--looks", "0"],
+        &["acquire", "x", "--detach", "0"],
+        &["status", "--connect-timeout", "0"],
+        &["run", "--connect-timeout", "0", "x", "true"],
+        &["run", "--poll", "0", "x", "true"],
+        &["run", "--renew-every", "0", "x", "true"],
+        &["doctor", "--round-trips", "0"],
+    ] {
+        let run = place.run(args);
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{args:?}: {run:?}");
+        said(&run, "invalid value '0' for '--");
+        assert!(place.files().is_empty(), "{args:?}");
+    }
+    let by_default = finish(place.command(["watch"]).env("HOLDLINE_EVERY", "0"));
+    assert_eq!(by_default.code, 64, "{by_default:?}");
+    for args in [["run", "-w", "0"], ["run", "--outage", "0"], ["run", "--min-hold", "0"]] {
+        assert_eq!(place.run([&args[..], &["x", "true"]].concat()).code, 0, "{args:?}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! A server that stops for a while: who waits goes on, says so, and gives up only when told.
 
-use super::common::{HOLDLINE, Place, Running, finish, usual_signals};
+use super::common::{HOLDLINE, Place, Running, finish, lives, until, usual_signals};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
+use std::process::Command;
 use std::time::Duration;
 
 /// Longer than five tries in a row take at a server that refuses, by far.
@@ -16,6 +17,23 @@ const READS: [&str; 4] = ["--", "sh", "-c", "echo in; read x"];
 pub(crate) fn server() -> Option<Server> {
     usual_signals();
     private("program", &[])
+}
+
+#[test]
+fn a_lock_without_a_token_is_printed_without_one() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let url = format!("redis://127.0.0.1:{}?scheme=string", server.port());
+    let start = |args: &[&str]| Running::start(place.command(args).env("HOLDLINE_STORE", &url));
+    let mut watch = start(&["watch", "e"]);
+    let mut observer = start(&["elect", "e", "--observe"]);
+    assert_eq!(observer.line(), "nobody leads");
+    let mut leader = start(&["elect", "e", "me"]);
+    assert_eq!(leader.line(), "leading \"e\"");
+    let led = observer.line();
+    assert!(led.starts_with("me\tno token\t"), "{led}");
+    let changed = watch.line();
+    assert!(changed.contains("  e  no token  id "), "{changed}");
 }
 
 /// What is printed is held against the schema.
@@ -96,6 +114,21 @@ fn a_waiter_rides_it_out() {
     assert!(watch.runs());
 }
 
+/// As on a full disk. It is not said to be free, nor to answer again after each look.
+#[test]
+fn a_store_that_can_only_be_read_is_said_to_be_away() {
+    let place = Place::new();
+    assert_eq!(place.run(["run", "x", "true"]).code, 0);
+    let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let run = place.run(["run", "--json", "--outage", "4s", "x", "true"]);
+    assert_eq!(run.code, 69, "{run:?}");
+    assert!(run.err.contains("\"error\":\"it can be read, but not changed\""), "{run:?}");
+    // One look may be under way when the first failure is noted.
+    let warnings = run.err.matches("\"warning: the store does not answer").count();
+    assert!((1..=2).contains(&warnings), "{run:?}");
+}
+
 #[test]
 fn warnings_are_sentences_or_events_or_nothing() {
     let place = Place::new();
@@ -130,8 +163,10 @@ fn warnings_are_sentences_or_events_or_nothing() {
 fn a_release_without_an_answer_is_told() {
     let place = Place::new();
     let Some(server) = server() else { return };
-    for (name, json) in [("x", &[][..]), ("y", &["--json"])] {
-        let mut command = place.command([&["run", name], &LEASE[..], json, &READS].concat());
+    // With a short lease the time for the release is over before the store's own.
+    let flags = [&LEASE[..], &["--lease", "60s", "--json"], &["--lease", "4s"]];
+    for (name, flags) in ["x", "y", "z"].into_iter().zip(flags) {
+        let mut command = place.command([&["run", name], flags, &READS].concat());
         let mut running = Running::start(command.env("HOLDLINE_STORE", server.url()));
         assert_eq!(running.line(), "in");
         server.pause();
@@ -142,6 +177,67 @@ fn a_release_without_an_answer_is_told() {
         let told = run.err.contains("the release of lock") && run.err.contains("not confirmed");
         assert!(told && !run.err.contains("background"), "{run:?}");
     }
+}
+
+/// Others would wait until the lease is over. A busy machine may take too long once.
+#[test]
+fn a_release_without_an_answer_is_tried_again_before_the_end() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let script = "\"$0\" run --lease 60s \"$1\" -- sh -c 'echo in; read x' 2>&1";
+    for name in ["x", "y", "z"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, HOLDLINE, name]).env("HOLDLINE_CONFIG", "");
+        let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
+        assert_eq!(running.line(), "in");
+        server.pause();
+        running.tell("\n");
+        let warning = running.line();
+        assert!(warning.contains("the store does not answer"), "{warning}");
+        server.resume();
+        let run = running.end();
+        assert_eq!(run.code, 0, "{run:?}");
+        if run.out.contains("not confirmed") {
+            continue;
+        }
+        let mut status = place.command(["status", name]);
+        let status = finish(status.env("HOLDLINE_STORE", server.url()));
+        assert!(status.out.contains("neither held nor waited for"), "{status:?}");
+        return;
+    }
+    panic!("no release is tried again");
+}
+
+/// Its place would keep others waiting until it lapses. A busy machine may take too long once.
+#[test]
+fn an_acquire_whose_owner_ends_leaves_the_line() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let start =
+        |args: &[&str]| Running::start(place.command(args).env("HOLDLINE_STORE", server.url()));
+    let waiter = || {
+        let mut command = place.command(["status", "--json", "x"]);
+        let status = finish(command.env("HOLDLINE_STORE", server.url()));
+        let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
+        status["waiters"][0]["pid"].as_i64().map(|pid| i32::try_from(pid).expect("it is a pid"))
+    };
+    let mut holder = start(&[&["run", "x"], &LEASE[..], &READS].concat());
+    assert_eq!(holder.line(), "in");
+    let mut left = 0;
+    for _ in 0..6 {
+        let mut owner = Command::new("sleep").arg("600").spawn().expect("there is sleep");
+        let acquire = start(&["acquire", "x", "--owner", &owner.id().to_string()]);
+        until("it waits", || waiter().is_some());
+        let waiting = waiter().expect("it waits");
+        owner.kill().expect("it is our child");
+        owner.wait().expect("it is our child");
+        until("the background process has ended", || !lives(waiting));
+        left += u32::from(waiter().is_none());
+        let ended = acquire.end();
+        assert!(ended.code == 129 && ended.err.contains("its owner has ended"), "{ended:?}");
+        until("its place is gone", || waiter().is_none());
+    }
+    assert!(left >= 5, "{left} of 6 left the line");
 }
 
 /// The library's crates for the protocols of servers warn, too.

@@ -36,9 +36,9 @@ pub(super) async fn nodes(
     let mut machines: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (url, node) in urls.iter().zip(nodes) {
         if let Some(machine) = node.machine {
-            machines.entry(machine).or_default().push(open::shown(url));
+            machines.entry(machine).or_default().push(open::address_of(url));
         }
-        findings.take(node.findings, &open::shown(url));
+        findings.take(node.findings, &open::address_of(url));
     }
     findings.about_all();
     count(urls.len(), answer, findings);
@@ -92,7 +92,7 @@ async fn node(url: &str, wanted: &Examination) -> Result<Node> {
 
 /// Measures the node's latency. Returns whether it answers.
 async fn measure(url: &str, wanted: &Examination, findings: &mut Findings) -> bool {
-    findings.about(open::shown(url));
+    findings.about(open::address_of(url));
     let timed = async {
         let client = open::open(url).await?;
         client.inspect(super::LOCK).await?;
@@ -122,7 +122,7 @@ async fn measure(url: &str, wanted: &Examination, findings: &mut Findings) -> bo
 
 /// A text that identifies the node's machine; `None` if it is unknown.
 async fn machine(url: &str) -> Option<String> {
-    let shown = open::shown(url);
+    let shown = open::address_of(url);
     let (scheme, rest) = shown.split_once(':')?;
     match scheme {
         "memory" => None,

@@ -11,7 +11,7 @@ async fn a_file_that_is_not_there_is_not_made() {
     let folder = TempDir::new().expect("a folder");
     let deep = folder.path().join("deep/locks.db");
     let report = examine(&format!("sqlite:{}", deep.display())).await;
-    found(&report, "folder", Level::Warning, "deep is not there");
+    found(&report, "folder", Level::Problem, "deep is not there");
     let path = folder.path().join("locks.db");
     let url = format!("sqlite:{}", path.display());
     let report = examine(&url).await;

@@ -43,6 +43,7 @@ const KNOWN: &str = "mode=600|660|666, group=GROUP, busy_timeout=TIME and networ
 const MODES: &str = "mode must be 600 (its owner alone), 660 (its group) or 666 (all users)";
 /// Short enough for an answer within two seconds. A waiting acquisition retries.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
+const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl Address {
     /// The file at this path, with the default options.
@@ -113,8 +114,9 @@ impl Address {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match (key, value) {
             ("busy_timeout", _) => {
-                let wrong = "busy_timeout must be a time such as 500ms or 2s";
-                self.busy_timeout = url::duration(value).ok_or(wrong)?;
+                let wrong = "busy_timeout must be a time such as 500ms or 2s, at most 1h";
+                let time = url::duration(value).filter(|time| *time <= LONGEST_BUSY_TIMEOUT);
+                self.busy_timeout = time.ok_or(wrong)?;
             }
             ("network", "allow") => self.network = true,
             ("mode", _) => {
@@ -193,6 +195,7 @@ mod tests {
             "//host/x",
             "///a%2",
             "x?busy_timeout=2",
+            "x?busy_timeout=61m",
             "x?busy_timeout=s",
             "x?a=b",
             "?",

@@ -41,14 +41,20 @@ pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
     }
     if file.is_none() {
         let own = std::path::absolute(&path).ok().and_then(|path| Some(path.parent()?.to_owned()));
-        if let Some(own) = own.filter(|own| *own != folder) {
+        if let Some(own) = own.filter(|own| *own != folder && !makes_folder(&address)) {
             let advice = "make it first: only that of the default file is made by itself";
-            findings.warning("folder", format!("{} is not there", own.display()), advice);
+            findings.problem("folder", format!("{} is not there", own.display()), advice);
         }
         let advice = "nothing: it is made when a lock is first asked for";
         findings.advice("file", "it is not there, so no lock was tried", advice);
     }
     Ok(file.is_some())
+}
+
+/// Whether it is the default file, whose folder is made when it is opened.
+fn makes_folder(address: &Address) -> bool {
+    Address::default_file()
+        .is_ok_and(|default| default.creation.makes_folders && default.path == address.path)
 }
 
 /// The nearest existing folder above a path.

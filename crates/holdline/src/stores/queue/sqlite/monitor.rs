@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// The interval between checks of the liveness locks.
 const TICK: Duration = Duration::from_millis(50);
+/// The longest interval: it doubles while the places of dead processes cannot be removed.
+const LONGEST: Duration = Duration::from_secs(1);
 /// The number of ticks without a waiter after which the thread sleeps until woken.
 const IDLE_TICKS: u32 = 20;
 /// The most places in one message.
@@ -160,24 +162,24 @@ impl Monitor {
         }
     }
 
-    /// The main loop of the thread.
+    /// The main loop of the thread. A panic, say of a subscriber to the log, does not end it.
     pub(super) fn run(&self, shared: &Shared) {
         let mut next = clock::now().after(TICK);
-        let mut idle = 0;
+        let (mut idle, mut interval) = (0, TICK);
         let mut buffer = vec![0; 1 + PLACE * BATCH];
         while let Some(limit) = self.plan(idle, next) {
-            // Others' code, such as a subscriber, may panic; the waiters depend on this thread.
             contained(|| self.listen(limit, &mut buffer, shared));
-            let now = clock::now();
-            if now < next {
+            if clock::now() < next {
                 continue;
             }
-            next = now.after(TICK);
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
-            if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                contained(|| shared.on_findings(self, findings));
+            let mut removed = findings.dead.is_empty();
+            if !removed || !findings.stale.is_empty() {
+                contained(|| removed = shared.on_findings(self, findings));
             }
+            interval = if removed { TICK } else { LONGEST.min(interval * 2) };
+            next = clock::now().after(interval);
         }
     }
 
@@ -290,7 +292,11 @@ pub(super) fn send(
 
 #[cfg(test)]
 mod tests {
+    use super::super::File;
+    use super::super::address::Address;
     use super::*;
+    use crate::store::{AsyncStore, Enter, Ticket};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn monitor(folder: &tempfile::TempDir) -> (Arc<LivenessDir>, Monitor) {
         let liveness_dir = LivenessDir::open(&folder.path().join("live"), None, None).unwrap();
@@ -330,5 +336,96 @@ mod tests {
         }
         monitor.unregister(id);
         assert!(monitor.state.lock().watched.is_empty());
+    }
+
+    /// Counts the events of the log, and panics at each if told to.
+    struct Log {
+        count: Arc<AtomicU64>,
+        panics: bool,
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.panics, "as it should");
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    fn ticket(id: u128) -> Ticket {
+        let lease = Duration::from_secs(600);
+        let (id, weight, capacity) = (TicketId(id), 1, 1);
+        let (wait_lease, token_count, min_token) = (lease, 1, 0);
+        Ticket { id, weight, capacity, lease, wait_lease, token_count, min_token }
+    }
+
+    /// Runs a monitor for a waiter behind a dead holder whose place cannot be removed, as if the
+    /// disk were full, until the log has so many events; and then until the place is removed.
+    /// Returns how long the first part took.
+    async fn beside_a_dead_holder(panics: bool, events: u64) -> Duration {
+        const LONG: Duration = Duration::from_secs(60);
+        let count = Arc::new(AtomicU64::new(0));
+        let log = Log { count: Arc::clone(&count), panics };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let (holder, waiter) = (File::open(&path).unwrap(), File::open(&path).unwrap());
+        let (line, note) = (Name::new("x").unwrap(), Arc::from(""));
+        for (store, id) in [(&holder, 1), (&waiter, 2)] {
+            AsyncStore::enter(store, &line, &ticket(id), &note, Enter::Queue).await.unwrap();
+        }
+        let other = rusqlite::Connection::open(&path).unwrap();
+        let places = || {
+            let count = "SELECT count(*) FROM place";
+            other.query_row(count, [], |row| row.get::<_, u32>(0)).unwrap()
+        };
+        assert_eq!(places(), 2);
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        drop(holder);
+        let address = Address { busy_timeout: Duration::ZERO, ..Address::of(&path) };
+        let shared = Shared::open(address).unwrap();
+        let liveness_dir = LivenessDir::find(&folder.path().join("locks.db.live")).unwrap();
+        let monitor = Monitor::new(Arc::new(liveness_dir), 1).unwrap();
+        monitor.register_wait(&line, TicketId(2));
+        monitor.mark_stale(TicketId(2));
+        let until = |done: &dyn Fn() -> bool| {
+            let began = clock::now();
+            while !done() && clock::now() < began.after(LONG) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            began.until(clock::now())
+        };
+        let took = std::thread::scope(|scope| {
+            scope.spawn(|| tracing::subscriber::with_default(log, || monitor.run(&shared)));
+            let took = until(&|| count.load(Ordering::Relaxed) >= events);
+            other.execute_batch("ROLLBACK").unwrap();
+            until(&|| places() == 1);
+            monitor.close();
+            took
+        });
+        assert_eq!(places(), 1, "that of the dead holder is removed");
+        took
+    }
+
+    #[tokio::test]
+    async fn removals_that_fail_are_repeated_at_growing_intervals() {
+        let took = beside_a_dead_holder(false, 5).await;
+        // 100, 200, 400 and 800 ms.
+        assert!(took >= Duration::from_millis(1_500), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_log_that_panics_does_not_end_the_monitor() {
+        beside_a_dead_holder(true, 1).await;
     }
 }

@@ -145,12 +145,16 @@ impl Shared {
         Ok((own_lock, true))
     }
 
-    /// Lets executed programs inherit this process's liveness lock.
+    /// Lets executed programs inherit this process's liveness lock, and the earlier ones whose
+    /// numbers its places have.
     pub(super) fn inherit_by_exec(&self) -> Result<()> {
         let process_state = self.process_state.lock();
-        let own_lock = process_state.own_lock.as_deref();
-        let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
-        kept.map_err(|error| self.failed(error))
+        let inherit = || {
+            let own_lock = process_state.own_lock.as_deref().ok_or(io::ErrorKind::NotFound)?;
+            own_lock.inherit()?;
+            process_state.tickets.until.values().try_for_each(|(_, own_lock)| own_lock.inherit())
+        };
+        inherit().map_err(|error| self.failed(error))
     }
 
     /// The monitor, if it runs.
@@ -337,9 +341,11 @@ impl Shared {
                     self.removal_failed.store(false, Ordering::Relaxed);
                     return true;
                 }
-                // While others wait, this is tried many times a second.
+                // While others wait, this is tried again and again.
                 Err(error) => {
-                    if !self.removal_failed.swap(true, Ordering::Relaxed) {
+                    if self.removal_failed.swap(true, Ordering::Relaxed) {
+                        tracing::debug!(%error, "places of a dead process still cannot be removed");
+                    } else {
                         tracing::warn!(%error, "places of a dead process cannot be removed yet");
                     }
                     return false;
@@ -369,16 +375,21 @@ impl Shared {
         }
     }
 
-    /// Handles dead processes, and tickets to look up again.
-    pub(super) fn on_findings(&self, monitor: &Monitor, findings: Findings) {
+    /// Handles dead processes, and tickets to look up again. Returns whether the places of the dead
+    /// processes are removed.
+    pub(super) fn on_findings(&self, monitor: &Monitor, findings: Findings) -> bool {
+        let mut all_removed = true;
         for process in findings.dead {
-            if self.remove_places_of(process) {
+            let removed = self.remove_places_of(process);
+            if removed {
                 self.clear(process);
             }
+            all_removed &= removed;
         }
         for (line, id) in findings.stale {
             self.update_watched(monitor, &line, id);
         }
+        all_removed
     }
 
     /// Ends the monitor and removes this process's files when the last handle is dropped.
