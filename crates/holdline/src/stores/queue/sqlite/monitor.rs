@@ -148,6 +148,10 @@ impl Monitor {
         }
     }
 
+    fn mark_all_stale(&self) {
+        self.state.lock().entries.values_mut().for_each(|entry| entry.stale = true);
+    }
+
     /// Stops the thread.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
@@ -174,10 +178,15 @@ impl Monitor {
             }
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
-            let mut removed = findings.dead.is_empty();
-            if !removed || !findings.stale.is_empty() {
-                contained(|| removed = shared.on_findings(self, findings));
+            let mut removed = Some(findings.dead.is_empty());
+            if !findings.dead.is_empty() || !findings.stale.is_empty() {
+                removed = None;
+                contained(|| removed = Some(shared.on_findings(self, findings)));
             }
+            let removed = removed.unwrap_or_else(|| {
+                self.mark_all_stale(); // the findings are lost
+                false
+            });
             interval = if removed { TICK } else { LONGEST.min(interval * 2) };
             next = clock::now().after(interval);
         }
@@ -426,6 +435,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_that_panics_does_not_end_the_monitor() {
-        beside_a_dead_holder(true, 1).await;
+        let took = beside_a_dead_holder(true, 3).await;
+        assert!(took < Duration::from_secs(60), "it tries again: {took:?}");
     }
 }
