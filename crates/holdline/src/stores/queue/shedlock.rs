@@ -182,8 +182,8 @@ impl<D: Dialect> Shedlock<D> {
     /// The current holder: its `locked_by`, and its remaining time.
     async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
         let answer = self.call(line, None, LOOK, &[]).await?;
-        let row = answer.rows.first();
-        Ok(row.and_then(|row| Some((row.text(1)?.to_owned(), left(row, 0)))))
+        let row = answer.first();
+        Ok(row.text(1).map(|owner| (owner.to_owned(), left(&row, 0))))
     }
 }
 

@@ -65,8 +65,8 @@ pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
     let part = async || {
         let mut conn = connect(&options, &config).await?;
         let answer = ask(&mut conn, &text::sweep(idle, PART)).await?;
-        let row = answer.rows.first();
-        let number = |at| row.and_then(|row| row.number::<u64>(at)).unwrap_or(0);
+        let row = answer.first();
+        let number = |at| row.number::<u64>(at).unwrap_or(0);
         Ok::<_, Fault>((number(0), number(1) > 0))
     };
     let mut swept = 0;
