@@ -228,8 +228,9 @@ impl Client {
         })
     }
 
-    /// Sets a watch on a node's data that ends with the connection, with [`Event::Over`]: it shows
-    /// that the node is the same one, and unchanged.
+    /// Sets a watch on a node's data that ends with the connection, as by
+    /// [`Event::Over`](crate::Event::Over). While it is pending, the node is the same one, and
+    /// unchanged.
     pub fn watch_connected(&self, path: &str) -> Reply<Watch> {
         let watch = Some(Wanted::Waiter(Kind::Connection, path.to_owned()));
         self.connection.ask(
