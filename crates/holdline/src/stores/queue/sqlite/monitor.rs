@@ -178,16 +178,12 @@ impl Monitor {
             }
             let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
-            let mut removed = Some(findings.dead.is_empty());
-            if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                removed = None;
-                contained(|| removed = Some(shared.on_findings(self, findings)));
-            }
-            let removed = removed.unwrap_or_else(|| {
+            let mut removed = None;
+            contained(|| removed = Some(shared.on_findings(self, findings)));
+            if removed.is_none() {
                 self.mark_all_stale(); // the findings are lost
-                false
-            });
-            interval = if removed { TICK } else { LONGEST.min(interval * 2) };
+            }
+            interval = if removed == Some(true) { TICK } else { LONGEST.min(interval * 2) };
             next = clock::now().after(interval);
         }
     }
