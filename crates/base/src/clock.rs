@@ -6,7 +6,10 @@
 //! compares the wall clocks of two machines.
 
 use holdline_kernel::Time;
+use pin_project_lite::pin_project;
 use std::future::{Future, pending};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The current time on a monotonic clock, which counts suspended time if the system has such a
@@ -65,22 +68,40 @@ pub fn instant_in(wait: Duration) -> std::time::Instant {
 /// # Cancel safety
 ///
 /// As that of the future.
-pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
-    let over = async {
+pub fn within<F: Future>(limit: Time, future: F) -> impl Future<Output = Option<F::Output>> {
+    let over = async move {
         match limit {
             Time::NEVER => pending().await,
             at => sleep_until(at).await,
         }
     };
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = over => None,
+    Within { future, over }
+}
+
+pin_project! {
+    /// A future with a time limit. An `async` function would have room for its future twice, as an
+    /// argument and as what it awaits; and so would each function around it.
+    struct Within<F, O> {
+        #[pin]
+        future: F,
+        #[pin]
+        over: O,
     }
 }
 
-/// Runs a future for this long, counted from this call. `None` if the time ran out first. The
-/// caller should pin a large future, so that it is not moved.
+impl<F: Future, O: Future<Output = ()>> Future for Within<F, O> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let parts = self.project();
+        if let Poll::Ready(output) = parts.future.poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        parts.over.poll(cx).map(|()| None)
+    }
+}
+
+/// Runs a future for this long, counted from this call. `None` if the time ran out first.
 pub fn timeout<F: Future>(time: Duration, future: F) -> impl Future<Output = Option<F::Output>> {
     within(now().after(time), future)
 }

@@ -3,11 +3,12 @@
 //! The data that this crate's mutexes guard is consistent wherever code under them can panic, or is
 //! repaired by the next user; and a panic elsewhere must not spread to all users of the lock.
 
-use std::future::{Future, poll_fn};
+use pin_project_lite::pin_project;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Calls a caller's code, or wakes its task by a waker of its executor. If that panics, the panic
 /// is reported by its hook and ends here: other callers depend on the task that runs this.
@@ -21,18 +22,32 @@ pub fn contained(call: impl FnOnce()) {
 /// # Cancel safety
 ///
 /// As that of the future.
-pub async fn contain_wakers<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut kept: Option<(Waker, Waker)> = None;
-    poll_fn(|cx| {
-        let same = kept.take_if(|(theirs, _)| theirs.will_wake(cx.waker()));
-        let (_, ours) = kept.insert(same.unwrap_or_else(|| {
+pub fn contain_wakers<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    Contained { future, kept: None }
+}
+
+pin_project! {
+    // Not an `async` function, for the reason given at `clock::Within`.
+    struct Contained<F> {
+        #[pin]
+        future: F,
+        // The last waker, and the one made from it.
+        kept: Option<(Waker, Waker)>,
+    }
+}
+
+impl<F: Future> Future for Contained<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let parts = self.project();
+        let same = parts.kept.take_if(|(theirs, _)| theirs.will_wake(cx.waker()));
+        let (_, ours) = parts.kept.insert(same.unwrap_or_else(|| {
             let theirs = cx.waker().clone();
             (theirs.clone(), Arc::new(ContainedWaker(theirs)).into())
         }));
-        future.as_mut().poll(&mut Context::from_waker(ours))
-    })
-    .await
+        parts.future.poll(&mut Context::from_waker(ours))
+    }
 }
 
 /// A waker at which panics end.
@@ -76,6 +91,7 @@ impl<T> Mutex<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use tokio::sync::Notify;
 
     struct Panics;

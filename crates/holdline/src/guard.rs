@@ -11,12 +11,12 @@ use crate::owner_info::OwnerInfo;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Capabilities, Seq, check_lease};
 use holdline_kernel::Lease;
-use std::future::Future;
-use std::future::poll_fn;
+use pin_project_lite::pin_project;
+use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// The time limit of one answer to a guard that extends or changes its lock.
@@ -160,10 +160,7 @@ impl Guard {
     ///
     /// Dropping the future drops `work` at its current await point; the lock stays held.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
-        if self.on_loss == OnLoss::Continue {
-            return Ok(work.await);
-        }
-        match protect(|| self.is_valid(), self.lost(), work).await {
+        match self.protected(work).await {
             Some(output) => Ok(output),
             None => Err(self.lost_error().await),
         }
@@ -193,7 +190,14 @@ impl Guard {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        self.protect(work).await?
+        match self.protected(work).await {
+            Some(output) => output,
+            None => Err(self.lost_error().await.into()),
+        }
+    }
+
+    fn protected<F: Future>(&self, work: F) -> impl Future<Output = Option<F::Output>> {
+        protect(self.on_loss, || self.is_valid(), self.lost(), work)
     }
 
     /// Extends the lease so that the lock is held for at least `by` from now, even if no renewal
@@ -365,24 +369,42 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Runs `work` while `valid`, which is checked before and after every step.
-pub(crate) async fn protect<F: Future>(
+/// Runs `work` while `valid`, which is checked before and after every step. `None` if it was
+/// stopped. Under [`OnLoss::Continue`] it runs to its end.
+pub(crate) fn protect<F: Future>(
+    on_loss: OnLoss,
     valid: impl Fn() -> bool,
     lost: impl Future<Output = ()>,
     work: F,
-) -> Option<F::Output> {
-    let (mut lost, mut work) = (pin!(lost), pin!(work));
-    poll_fn(|cx| {
-        if !valid() || lost.as_mut().poll(cx).is_ready() {
+) -> impl Future<Output = Option<F::Output>> {
+    Protected { on_loss, valid, lost, work }
+}
+
+pin_project! {
+    // An `async` function would have room for the work twice, and the work may be large.
+    struct Protected<V, L, F> {
+        on_loss: OnLoss,
+        valid: V,
+        #[pin]
+        lost: L,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<V: Fn() -> bool, L: Future<Output = ()>, F: Future> Future for Protected<V, L, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let parts = self.project();
+        if *parts.on_loss == OnLoss::Continue {
+            return parts.work.poll(cx).map(Some);
+        }
+        if !(parts.valid)() || parts.lost.poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        match work.as_mut().poll(cx) {
-            Poll::Ready(output) if valid() => Poll::Ready(Some(output)),
-            Poll::Ready(_) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
+        parts.work.poll(cx).map(|output| (parts.valid)().then_some(output))
+    }
 }
 
 impl Drop for Guard {
@@ -414,6 +436,7 @@ mod tests {
     use futures_util::FutureExt;
     use std::cell::Cell;
     use std::future::pending;
+    use std::pin::pin;
 
     /// As after a pause of the process: the lock is lost, but no notice has come yet.
     #[test]
@@ -423,10 +446,26 @@ mod tests {
             steps.set(steps.get() + 1);
             Poll::<()>::Pending
         });
-        let mut protected = pin!(protect(|| valid.get(), pending(), work));
+        let mut protected = pin!(protect(OnLoss::Stop, || valid.get(), pending(), work));
         assert_eq!(protected.as_mut().now_or_never(), None);
         valid.set(false);
         assert_eq!(protected.as_mut().now_or_never(), Some(None));
         assert_eq!(steps.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn protection_has_room_for_the_work_twice_at_most() {
+        let client = crate::open("memory:").await.expect("opens");
+        let guard = crate::Mutex::new(&client, "room").lock().await.expect("is free");
+        let work = || async {
+            let large = [0_u8; 10_000];
+            tokio::task::yield_now().await;
+            Ok::<_, Error>(large.len())
+        };
+        let (alone, bound) = (size_of_val(&work()), 25_000);
+        assert!(alone >= 10_000);
+        let (protected, tried) = (guard.protect(work()), guard.try_protect(work()));
+        assert!(size_of_val(&protected) < bound && size_of_val(&tried) < bound);
+        assert_eq!(Box::pin(protected).await.expect("is held").expect("works"), 10_000);
     }
 }

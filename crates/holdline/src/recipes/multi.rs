@@ -164,10 +164,7 @@ impl MultiGuard {
     ///
     /// Dropping the future drops `work`; the locks stay held.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
-        if self.on_loss == OnLoss::Continue {
-            return Ok(work.await);
-        }
-        match protect(|| self.is_valid(), self.lost(), work).await {
+        match self.protected(work).await {
             Some(output) => Ok(output),
             None => Err(self.first_lost().lost_error().await),
         }
@@ -186,7 +183,14 @@ impl MultiGuard {
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        self.protect(work).await?
+        match self.protected(work).await {
+            Some(output) => output,
+            None => Err(self.first_lost().lost_error().await.into()),
+        }
+    }
+
+    fn protected<F: Future>(&self, work: F) -> impl Future<Output = Option<F::Output>> {
+        protect(self.on_loss, || self.is_valid(), self.lost(), work)
     }
 
     /// Releases all locks, last first. Tries all of them.

@@ -40,8 +40,8 @@ impl Owner {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`.
-    pub async fn scope<F: Future>(self, work: F) -> F::Output {
-        CURRENT.scope(self, work).await
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, work)
     }
 
     /// The owner of the current scope.

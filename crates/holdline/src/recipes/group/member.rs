@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, protect};
 use crate::loss::Loss;
 use crate::names::Name;
-use crate::options::{OnLoss, Options, Wait};
+use crate::options::{Options, Wait};
 use crate::recipes::{acquire, expect_acquired};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
@@ -393,7 +393,7 @@ impl Ownership<'_> {
 
     /// Runs `work` as the owner of the key. If the key is lost before the work is done, stops it
     /// and returns an error of kind [`Lost`](ErrorKind::Lost), as [`Guard::protect`] does. Under
-    /// [`OnLoss::Continue`] the work goes on.
+    /// [`OnLoss::Continue`](crate::OnLoss::Continue) the work goes on.
     ///
     /// # Errors
     ///
@@ -403,10 +403,8 @@ impl Ownership<'_> {
     ///
     /// Dropping the future drops `work` at its current await point; the key stays owned.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
-        if self.member.group.options.on_loss == OnLoss::Continue {
-            return Ok(work.await);
-        }
-        match protect(|| self.is_valid(), self.lost(), work).await {
+        let on_loss = self.member.group.options.on_loss;
+        match protect(on_loss, || self.is_valid(), self.lost(), work).await {
             Some(output) => Ok(output),
             None => Err(self.lost_error().await),
         }

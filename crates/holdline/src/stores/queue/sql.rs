@@ -9,6 +9,7 @@ use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
+use futures_util::FutureExt;
 use holdline_base::probe::{self, Found};
 use holdline_kernel::Time;
 use std::cmp::Ordering;
@@ -153,13 +154,12 @@ impl From<Error> for Fault {
 }
 
 /// The answer to a call, or [`Fault::Silence`] at `limit`.
-pub(super) async fn answered<T, E: Into<Fault>>(
+pub(super) fn answered<T, E: Into<Fault>>(
     limit: Time,
     call: impl Future<Output = Result<T, E>>,
-) -> Result<T, Fault> {
+) -> impl Future<Output = Result<T, Fault>> {
     clock::within(limit, call)
-        .await
-        .map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into))
+        .map(|answer| answer.map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into)))
 }
 
 /// The error that says what listens at the first host that replies, if it is not a server of this

@@ -29,6 +29,7 @@ use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::{Background, Joint};
 use crate::sync::Mutex;
+use futures_util::FutureExt;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
@@ -147,11 +148,10 @@ impl Connections {
         let turn = self.turn_at_once();
         let here = turn.as_ref().and_then(|_| Handle::try_current().ok());
         let call = Arc::clone(self).make(statement.clone(), limit, gives_up, turn);
-        let work = async move {
-            let answer = call.await;
+        let work = call.map(move |answer| {
             settle(request, &answer);
             answer
-        };
+        });
         // Other calls wait for the connection, so this one goes on even if its future is not
         // polled.
         let call = match here {
