@@ -13,4 +13,5 @@ if [ ! -e "$policy" ]; then
 fi
 # Old lists may do, for instance without a network but with a local mirror.
 apt-get update -q || echo "apt-get update failed; trying with the old lists"
-apt-get install -q -y --no-install-recommends "$@"
+# Another process may be installing, too.
+apt-get install -o DPkg::Lock::Timeout=120 -q -y --no-install-recommends "$@"
