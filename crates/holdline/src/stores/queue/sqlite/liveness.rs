@@ -6,7 +6,8 @@
 //!
 //! A *missing* liveness lock proves nothing: the folder may have been emptied, or the database is
 //! mounted elsewhere without it. Then only the lease decides. Nor does a *copy*, which nobody has
-//! locked: each file contains its inode's number, and a copy has another inode.
+//! locked. So each file contains the numbers of its inode and its device: a copy has another inode
+//! or, if a disk was copied by blocks, another device, as the first one is still in use.
 
 use super::database::pause;
 use super::rows::Process;
@@ -68,18 +69,19 @@ fn read_name(name: &str) -> Option<(Process, &str)> {
     Some((Process::from_str_radix(stem, 16).ok()?, ending))
 }
 
-/// The content of a liveness lock: its inode's number.
-fn number_of_inode(file: &OwnedFd) -> io::Result<[u8; 16]> {
-    let digits = format!("{:016x}", rustix::fs::fstat(file)?.st_ino);
+/// The content of a liveness lock: the numbers of its inode and its device.
+fn numbers(file: &OwnedFd) -> io::Result<[u8; 32]> {
+    let about = rustix::fs::fstat(file)?;
+    let digits = format!("{:016x}{:016x}", about.st_ino, about.st_dev);
     digits.as_bytes().try_into().map_err(io::Error::other)
 }
 
-/// Whether a liveness lock was copied. One without a number was not: its process has not written it
-/// yet, or could not.
+/// Whether a liveness lock was copied. One without numbers was not: its process has not written
+/// them yet, or could not.
 fn is_copy(file: &OwnedFd) -> io::Result<bool> {
-    let mut content = [0; 16];
+    let mut content = [0; 32];
     let length = rustix::io::pread(file, &mut content, 0).unwrap_or(0);
-    Ok(length == content.len() && content != number_of_inode(file)?)
+    Ok(length == content.len() && content != numbers(file)?)
 }
 
 /// Whether any liveness lock in this folder is held.
@@ -193,7 +195,7 @@ impl LivenessDir {
                 Err(error) => return Err(error.into()),
             }
             // Without this, as on a full disk, a copy is not told from the file.
-            let _ = rustix::io::write(&file, &number_of_inode(&file)?);
+            let _ = rustix::io::write(&file, &numbers(&file)?);
             let (path, pid) = (self.path.join(lock_name(process)), std::process::id());
             let own_lock = OwnLock { process, file, path, pid };
             if own_lock.is_visible() {
@@ -239,23 +241,20 @@ impl LivenessDir {
     }
 
     /// The dead processes whose liveness locks still exist; and the processes that have only a
-    /// socket, which may be alive.
+    /// socket, or the copy of a liveness lock, and may be alive.
     pub(super) fn stale_locks(&self) -> (Vec<Process>, Vec<Process>) {
-        let (mut dead, mut orphan_sockets) = (Vec::new(), Vec::new());
-        let Ok(entries) = fs::read_dir(&self.path) else { return (dead, orphan_sockets) };
+        let (mut dead, mut orphans) = (Vec::new(), Vec::new());
+        let Ok(entries) = fs::read_dir(&self.path) else { return (dead, orphans) };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         for name in names {
-            match read_name(&name) {
-                Some((process, "lock")) if self.peer(process).is_some_and(|it| it.is_free()) => {
-                    dead.push(process);
-                }
-                Some((process, "sock")) if matches!(self.open_peer(process), Ok(None)) => {
-                    orphan_sockets.push(process);
-                }
+            let Some((process, ending @ ("lock" | "sock"))) = read_name(&name) else { continue };
+            match self.open_peer(process) {
+                Ok(Some(peer)) if ending == "lock" && peer.is_free() => dead.push(process),
+                Ok(None) => orphans.push(process),
                 _ => {}
             }
         }
-        (dead, orphan_sockets)
+        (dead, orphans)
     }
 
     /// The path of a process's socket: through the open folder descriptor, because a socket's path
@@ -319,6 +318,7 @@ impl PeerLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_lock_is_held_until_it_is_dropped() {
@@ -381,6 +381,24 @@ mod tests {
         let error = liveness_dir.create_own().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert_eq!(fs::read_dir(moved).unwrap().count(), 0);
+    }
+
+    /// The copy of a disk, by blocks, has the same numbers of inodes.
+    #[test]
+    fn a_copy_on_another_device_proves_nothing_and_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
+        let own_lock = liveness_dir.create_own().unwrap();
+        let (process, lock) = (own_lock.process, own_lock.path.clone());
+        drop(own_lock);
+        assert!(liveness_dir.peer(process).is_some_and(|peer| peer.is_free()));
+        let about = fs::metadata(&lock).unwrap();
+        fs::write(&lock, format!("{:016x}{:016x}", about.ino(), about.dev() + 1)).unwrap();
+        assert!(liveness_dir.peer(process).is_none());
+        assert!(!any_held(folder.path()).unwrap());
+        assert_eq!(liveness_dir.stale_locks(), (vec![], vec![process]));
+        liveness_dir.clear(process);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -315,8 +315,8 @@ impl Shared {
     /// Removes the places and files of all dead processes.
     fn sweep(&self) {
         let Ok(liveness_dir) = self.liveness_dir() else { return };
-        let (stale, orphan_sockets) = liveness_dir.stale_locks();
-        for process in orphan_sockets {
+        let (stale, orphans) = liveness_dir.stale_locks();
+        for process in orphans {
             liveness_dir.clear(process);
         }
         for process in stale {
