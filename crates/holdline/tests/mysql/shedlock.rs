@@ -85,6 +85,35 @@ async fn rows_are_those_of_shedlock() {
     }
 }
 
+/// By default, `locked_by` is the name of the host. A force unlock that comes late, or whose first
+/// attempt was carried out without an answer, must not remove the next hold of that host.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_hold_of_another_program_has_an_id_of_its_own() {
+    for database in databases("shedlock_host").await {
+        let client = open(&database.url(SCHEME)).await.expect("opens");
+        let mut conn = database.conn().await;
+        let mut ids = Vec::new();
+        for kind in ["DATETIME(3)", "TIMESTAMP(3)"] {
+            let alter = format!("ALTER TABLE shedlock MODIFY locked_at {kind} NOT NULL");
+            conn.query_drop(alter).await.expect("works");
+            for second in 1..=2 {
+                let take = format!(
+                    "REPLACE INTO shedlock VALUES ('job', UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, \
+                     '2026-01-01 00:00:00.00{second}', 'host-1')"
+                );
+                conn.query_drop(take).await.expect("works");
+                ids.push(client.inspect("job").await.expect("works").holders[0].id);
+            }
+            let [.., earlier, later] = ids[..] else { panic!("{ids:?}") };
+            assert_ne!(earlier, later);
+            for (id, there) in [(earlier, false), (later, true)] {
+                let broken = client.force_unlock("job", id, "a test").await.expect("works");
+                assert_eq!(broken.is_some(), there, "{kind}");
+            }
+        }
+    }
+}
+
 /// Such a server refuses what the scheme writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_logs_statements_is_refused() {

@@ -75,6 +75,27 @@ async fn rows_are_those_of_shedlock() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
+/// By default, `locked_by` is the name of the host. A force unlock that comes late, or whose first
+/// attempt was carried out without an answer, must not remove the next hold of that host.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_hold_of_another_program_has_an_id_of_its_own() {
+    let Some(server) = private("shedlock_host", &["fsync=off"]) else { return };
+    let (client, sql) = (open(&url(&server)).await.expect("opens"), server.sql().await);
+    let take = "INSERT INTO shedlock VALUES ('job', timezone('utc', clock_timestamp()) + \
+                interval '1 hour', timezone('utc', clock_timestamp()), 'host-1') \
+                ON CONFLICT (name) DO UPDATE SET locked_at = excluded.locked_at";
+    let taken = async || {
+        sql.batch_execute(take).await.expect("works");
+        client.inspect("job").await.expect("works").holders[0].id
+    };
+    let (earlier, later) = (taken().await, taken().await);
+    assert_ne!(earlier, later);
+    for (id, there) in [(earlier, false), (later, true)] {
+        let broken = client.force_unlock("job", id, "a test").await.expect("works");
+        assert_eq!(broken.is_some(), there);
+    }
+}
+
 /// A repeated request gets the same answer; a ticket that left is not brought back by a renewal,
 /// even while its lock stays locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

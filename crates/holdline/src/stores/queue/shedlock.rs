@@ -30,14 +30,16 @@ pub(super) struct Shedlock<D>(pub(super) D);
 /// The scheme's dialect of one kind of server.
 ///
 /// Its statements contain these words in braces, which [`statement`] replaces: `t` is the table;
-/// `now`, `left` and `durable` are the constants below; `name` is the lock's name; `mine` is the
-/// owner, with which `locked_by` begins if the row is its own; `by` is the new `locked_by`; and
-/// `until` is the earliest new `lock_until`.
+/// `now`, `left`, `since` and `durable` are the constants below; `name` is the lock's name; `mine`
+/// is the owner, with which `locked_by` begins if the row is its own; `by` is the new `locked_by`;
+/// and `until` is the earliest new `lock_until`.
 pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
     /// The current time, UTC, by the server's live clock.
     const NOW: &'static str;
     /// The whole microseconds until `lock_until`.
     const LEFT: &'static str;
+    /// `locked_at`, as text.
+    const SINCE: &'static str;
     /// A condition that is true, makes a write durable before it is answered, and limits its wait
     /// for the row.
     const DURABLE: &'static str;
@@ -90,20 +92,22 @@ const LEAVE: &str = "\
     WHERE {durable} AND name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
 
 const LOOK: &str = "\
-    SELECT {left}, locked_by FROM {t} WHERE name = {name} AND lock_until > {now}";
+    SELECT {left}, {since}, locked_by FROM {t} WHERE name = {name} AND lock_until > {now}";
 
 const LIST: &str = "\
     SELECT name FROM {t} WHERE lock_until > {now} AND left(name, {length}) = {prefix}";
 
-/// Here `by` is the present value of the first `length` characters of `locked_by`.
+/// Here `held` is the condition that the row has the same holder still.
 const EVICT: &str = "\
     UPDATE {t} SET lock_until = {now} \
-    WHERE {durable} AND name = {name} AND left(locked_by, {length}) = {by} AND lock_until > {now}";
+    WHERE {durable} AND name = {name} AND {held} AND lock_until > {now}";
 
 /// A statement with these values for its words in braces. Words inside of a value are not replaced.
 fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> String {
     let table = dialect.table();
-    let known = [("t", &*table), ("now", D::NOW), ("left", D::LEFT), ("durable", D::DURABLE)];
+    let (now, left, since, durable) = (D::NOW, D::LEFT, D::SINCE, D::DURABLE);
+    let known =
+        [("t", &*table), ("now", now), ("left", left), ("since", since), ("durable", durable)];
     let value = |word: &str| {
         let values = values.iter().map(|(name, value)| (*name, value.as_str()));
         known.into_iter().chain(values).find(|(name, _)| *name == word).expect("it is known").1
@@ -179,11 +183,16 @@ impl<D: Dialect> Shedlock<D> {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// The current holder: its `locked_by`, and its remaining time.
-    async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
+    /// The current holder.
+    async fn holder(&self, line: &Name) -> Result<Option<Holder>> {
         let answer = self.call(line, None, LOOK, &[]).await?;
         let row = answer.first();
-        Ok(row.text(1).map(|owner| (owner.to_owned(), left(&row, 0))))
+        let text = |at| row.text(at).map(str::to_owned);
+        Ok(text(2).map(|locked_by| Holder {
+            locked_by,
+            locked_at: text(1).unwrap_or_default(),
+            expires_in: left(&row, 0),
+        }))
     }
 }
 
@@ -203,12 +212,23 @@ fn locked_by(id: TicketId, note: &str) -> String {
     if OWNER + 1 + note.chars().count() > ROOM { owner } else { format!("{owner} {note}") }
 }
 
-/// The ticket and the note in a `locked_by`; for another program's value, an id derived from it.
-fn holder_of(locked_by: &str) -> (TicketId, &str) {
-    let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
-    let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
-    let theirs = || (TicketId(hash::wide(&[locked_by.as_bytes()])), locked_by);
-    ours.map_or_else(theirs, |(id, note)| (id, note.trim_start()))
+/// The holder of a row.
+struct Holder {
+    locked_by: String,
+    locked_at: String,
+    expires_in: Duration,
+}
+
+impl Holder {
+    /// The ticket and the note in `locked_by`; for another program's value, an id made of that and
+    /// `locked_at`, because most programs give the same value for every hold.
+    fn who(&self) -> (TicketId, &str) {
+        let Holder { locked_by, locked_at, .. } = self;
+        let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
+        let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
+        let theirs = || TicketId(hash::wide(&[locked_by.as_bytes(), locked_at.as_bytes()]));
+        ours.map_or_else(|| (theirs(), &**locked_by), |(id, note)| (id, note.trim_start()))
+    }
 }
 
 impl<D: Dialect> AsyncStore for Shedlock<D> {
@@ -264,15 +284,15 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let mut snapshot = QueueSnapshot::default();
-        if let Some((by, expires_in)) = self.holder(line).await? {
-            let (id, note) = holder_of(&by);
+        if let Some(holder) = self.holder(line).await? {
+            let (id, note) = holder.who();
             snapshot.capacity = 1;
             snapshot.places.push(QueueEntry {
                 id,
                 seq: Seq(0),
                 weight: 1,
                 admitted: true,
-                expires_in,
+                expires_in: holder.expires_in,
                 note: note.into(),
             });
         }
@@ -293,14 +313,22 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
 
     /// Frees the lock; no reason is stored.
     async fn evict(&self, line: &Name, id: TicketId, _note: &str) -> Result<Option<Seq>> {
-        let Some((by, _)) = self.holder(line).await?.filter(|(by, _)| holder_of(by).0 == id) else {
+        let Some(holder) = self.holder(line).await?.filter(|holder| holder.who().0 == id) else {
             return Ok(None);
         };
-        // The note may change meanwhile; another program's value is an owner as a whole.
-        let mine = by.starts_with(&owner(id));
-        let (by, length) = if mine { (owner(id), OWNER) } else { (by, usize::from(u16::MAX)) };
-        let values = [("by", D::text(&by)?), ("length", length.to_string())];
-        let found = self.end(line, EVICT, &values).await?;
+        let Holder { locked_by, locked_at, .. } = holder;
+        let held = if locked_by.starts_with(&owner(id)) {
+            // The note may change meanwhile.
+            format!("left(locked_by, {OWNER}) = {}", D::text(&owner(id))?)
+        } else {
+            format!(
+                "locked_by = {} AND {} = {}",
+                D::text(&locked_by)?,
+                D::SINCE,
+                D::text(&locked_at)?
+            )
+        };
+        let found = self.end(line, EVICT, &[("held", held)]).await?;
         Ok(found.then_some(Seq(0)))
     }
 
@@ -336,14 +364,21 @@ mod tests {
 
     #[test]
     fn the_owner_is_found_in_locked_by() {
+        let held = |locked_by: &str, locked_at: &str| Holder {
+            locked_by: locked_by.to_owned(),
+            locked_at: locked_at.to_owned(),
+            expires_in: Duration::ZERO,
+        };
         let id = TicketId(7 << 100);
         assert_eq!(owner(id).len(), OWNER);
-        assert_eq!(holder_of(&locked_by(id, "{}")), (id, "{}"));
+        assert_eq!(held(&locked_by(id, "{}"), "now").who(), (id, "{}"));
         let long = locked_by(id, &"x".repeat(ROOM - OWNER));
-        assert_eq!((&*long, holder_of(&long)), (&*owner(id), (id, "")));
+        assert_eq!((&*long, held(&long, "now").who()), (&*owner(id), (id, "")));
         for other in ["host-1", "holdline ", "holdline, released", "holdline x"] {
-            assert_eq!(holder_of(other).1, other);
+            assert_eq!(held(other, "now").who().1, other);
         }
-        assert_ne!(holder_of("host-1").0, holder_of("host-2").0);
+        let ids = [("host-1", "now"), ("host-2", "now"), ("host-1", "later")]
+            .map(|(locked_by, locked_at)| held(locked_by, locked_at).who().0);
+        assert!(ids[0] != ids[1] && ids[0] != ids[2]);
     }
 }

@@ -77,6 +77,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 impl Dialect for Rows {
     const NOW: &str = "SYSDATE(6)";
     const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), lock_until)";
+    const SINCE: &str = "CAST(locked_at AS CHAR)";
     const DURABLE: &str = "TRUE"; // a setting of the server
     // Assignments are evaluated from left to right, and each reads the clock, which only moves
     // forward. So the owner is decided first, and the other columns follow it. Under READ

@@ -51,6 +51,7 @@ impl Dialect for Rows {
     const NOW: &str = "timezone('utc', clock_timestamp())";
     const LEFT: &str = "(extract(epoch FROM lock_until - timezone('utc', clock_timestamp())) \
         * 1000000)::bigint";
+    const SINCE: &str = "locked_at::text";
     const DURABLE: &str = "(SELECT set_config('lock_timeout', '800', true) = '800ms' \
         AND CASE WHEN current_setting('synchronous_commit') = 'off' \
         THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END)";
