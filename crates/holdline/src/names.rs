@@ -1,6 +1,8 @@
 //! The names of locks, and random ids.
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use holdline_kernel::Time;
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,12 +59,30 @@ impl fmt::Debug for Name {
     }
 }
 
-/// 128 random bits from the system, for unique ids and names.
+/// 128 random bits, for unique ids and names.
 pub(crate) fn random() -> Result<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = "the system provided no random numbers, without which no lock is safe";
         Error::because(ErrorKind::Denied, message, error)
     })?;
-    Ok(u128::from_be_bytes(bytes))
+    Ok(apart(u128::from_be_bytes(bytes), clock::now(), clock::wall_micros()))
+}
+
+/// Random bits of the system, with the time in them. The copies of a virtual machine get the same
+/// bits from their kernels if these are not told of the copy, but hardly at the same nanosecond.
+/// With the same id, a store would take one's request for the other's, and both would hold.
+fn apart(bits: u128, now: Time, wall_micros: u64) -> u128 {
+    bits ^ (u128::from(wall_micros) << 64 | u128::from(now.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copies_of_a_machine_have_different_ids() {
+        let ids = [(1, 1), (2, 1), (1, 2)].map(|(now, wall)| apart(7, Time(now), wall));
+        assert!(ids[0] != ids[1] && ids[0] != ids[2]);
+    }
 }
