@@ -146,6 +146,28 @@ async fn a_file_that_is_replaced_is_opened_anew() {
     ));
 }
 
+/// Under each name the file would have a log and liveness locks of its own.
+#[tokio::test]
+async fn a_file_with_two_names_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("locks.db"), folder.path().join("link.db"));
+    let one = File::open(&file).unwrap();
+    let standing = enter(&one, &name("job"), &fresh(), Enter::Queue).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+    std::fs::hard_link(&file, &link).unwrap();
+    if let Ok(two) = File::open(&link) {
+        let standing = enter(&two, &name("job"), &fresh(), Enter::Try).await;
+        panic!("opened by its other name: {standing:?}");
+    }
+    for path in [&file, &link] {
+        refused(path, ErrorKind::Unsupported, "hard link");
+    }
+    std::fs::remove_file(&link).unwrap();
+    let two = File::open(&file).unwrap();
+    let standing = enter(&two, &name("job"), &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
+}
+
 #[test]
 fn files_are_for_this_user_only() {
     let _together = together();

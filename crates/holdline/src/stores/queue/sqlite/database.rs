@@ -164,6 +164,7 @@ impl Site {
     fn connect(&self) -> rusqlite::Result<Result<OpenDatabase>> {
         let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
         let inode = match fs::metadata(&self.file) {
+            Ok(about) if about.nlink() > 1 => return Ok(Err(self.has_two_names())),
             Ok(about) => (about.dev(), about.ino()),
             // The file was removed after it was found.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -201,6 +202,18 @@ impl Site {
             return self.connect();
         }
         Ok(Ok(OpenDatabase { conn, inode }))
+    }
+
+    /// The error for a file with hard links. The log and the liveness locks are named after the
+    /// file, so users of another name would have their own, and not see the locks of this one.
+    fn has_two_names(&self) -> Error {
+        let (name, file) = (self.name.display(), self.file.display());
+        let message = format!(
+            "the lock database {name} has another name (a hard link), whose users would not see \
+             the locks of this one; remove all names but one (find -samefile {file} lists them), \
+             and use symbolic links in their place"
+        );
+        Error::new(ErrorKind::Unsupported, message)
     }
 
     /// Whether the path still leads to the open file. If not, other processes use the new file.
@@ -324,9 +337,23 @@ fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
     let name = beside(path, &format!(".new-{:016x}", fastrand::u64(..)));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
     let shared = sharing::adjust(CWD, &name, creation.mode, creation.group);
-    let made = shared.and_then(|()| fs::hard_link(&name, path));
-    fs::remove_file(&name)?;
+    let made = shared.and_then(|()| rename_to_new(&name, path));
+    if made.is_err() {
+        let _ = fs::remove_file(&name);
+    }
     made
+}
+
+/// Renames a file, unless there is one of the new name. Where the system can, in one step: a file
+/// that has both names is refused, for good if this process is killed then.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    match rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {} // some file systems
+        renamed => return Ok(renamed?),
+    }
+    fs::hard_link(from, to)?;
+    fs::remove_file(from)
 }
 
 /// Whether the file itself is a mount point: a container may be given the file without its folder.
