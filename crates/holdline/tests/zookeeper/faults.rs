@@ -1,6 +1,6 @@
 //! Members that die and freeze.
 
-use holdline::{Mutex, open};
+use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::killed;
 use holdline_testkit::zookeeper::{start, start_apart, start_with_island};
 use holdline_testkit::{Way, behind, contested, persist, soon, until};
@@ -62,6 +62,24 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
     assert_eq!(still.len(), 2, "to the island nothing has happened");
     servers.links.iter().for_each(holdline_testkit::Link::mend);
     next.unlock().await.expect("held");
+}
+
+/// A leader that is cut off goes on answering reads until it notices, while the others may have
+/// agreed on another one. Members of a group rely on what they are shown for longer than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_shows_no_line() {
+    let Some(servers) = start_apart(3) else { return };
+    let leader = servers.leader();
+    let island = open(&format!("zookeeper://{}?session=60", servers.hosts()[leader])).await;
+    let island = island.expect("good");
+    let guard = soon("the lock", persist(Mutex::new(&island, "x"))).await;
+    until("it is shown", async || island.inspect("x").await.is_ok()).await;
+    servers.network().cut_off(leader);
+    let shown = island.inspect("x").await;
+    let error = shown.expect_err("nobody knows whether this is still so");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    servers.network().mend();
+    drop(guard);
 }
 
 /// The leader, and then a follower, is cut off from the other two: it stops to serve, the others

@@ -65,6 +65,11 @@ impl Shared {
     pub(super) async fn snapshot(self: &Arc<Self>, line: &Name) -> Result<QueueSnapshot> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
+        // A leader that is cut off answers reads, even after a sync, while the others may have
+        // agreed on another one and on new places. Members of a group rely on the places shown.
+        // A transaction needs a quorum, and the session's later reads are not older than it.
+        let confirmed = self.ask(&session, LIMIT, || session.client.check(&parent)).await;
+        drop(confirmed.map_err(|error| self.error(error))?); // a refusal is as good
         let (places, evictions) =
             join(self.seen(&session, &parent, |_| true), self.evictions(&session, &parent)).await;
         let places = places.map_err(|error| self.error(error))?;
