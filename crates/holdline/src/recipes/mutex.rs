@@ -52,6 +52,9 @@ impl Mutex {
     /// `status` shows the first of the holders. If the next task's future is not polled, the lock
     /// is released after 3 s.
     ///
+    /// Each lock reserves `most` tokens. If it is held for fewer microseconds than that, again and
+    /// again, tokens run ahead of the store's clock, and fall if the store loses its data.
+    ///
     /// If the next task has not enabled handoff, or uses another lease, margin or renewal interval,
     /// or if the lease was [extended](crate::Guard::extend), the lock is released as usual. A fixed
     /// lease does not begin again: the next task has the rest of it.
