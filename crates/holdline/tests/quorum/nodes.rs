@@ -268,7 +268,26 @@ async fn one_node_that_forgets_too_soon_lets_two_in() {
     assert!(rival.is_valid());
 }
 
-/// The same, but the node stays away for as long as the lock may count on it. G1.
+/// What no quorum can prevent either: clients that name different nodes. Each has a majority, and
+/// renews it, so neither is ever told of the other.
+#[tokio::test]
+async fn clients_that_differ_in_one_node_do_not_exclude_each_other() {
+    // Long, so that no renewal asks the third node again before the rival has it.
+    let (lease, more) = (Duration::from_secs(600), Duration::from_secs(700));
+    let (mut nodes, client) = with_client(3);
+    break_down(&nodes[2]);
+    let lock = Mutex::new(&client, "x").lease(lease);
+    let guard = lock.lock().await.expect("two of three are enough");
+    nodes[2].heal();
+    nodes[0] = crate::nodes(1).remove(0);
+    let lock = Mutex::new(&crate::client(&nodes), "x").lease(lease);
+    let rival = lock.lock().await.expect("two are free");
+    guard.extend(more).await.expect("it has its majority");
+    rival.extend(more).await.expect("it has another one");
+    assert!(guard.is_valid() && rival.is_valid());
+}
+
+/// A node that forgets stays away for as long as the lock may count on it. G1.
 #[tokio::test]
 async fn one_node_that_forgets_and_stays_away_for_a_lease_lets_nobody_in() {
     let (nodes, client) = with_client(3);
