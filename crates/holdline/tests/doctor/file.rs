@@ -54,3 +54,13 @@ async fn a_long_log_is_told() {
     let report = look(&url).await;
     found(&report, "log", Level::Warning, "81920 KB");
 }
+
+#[tokio::test]
+async fn a_file_that_has_another_name_is_told() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("locks.db");
+    let url = format!("sqlite:{}", path.display());
+    drop(holdline::open(&url).await.expect("it is made"));
+    fs::hard_link(&path, folder.path().join("other.db")).expect("it is ours");
+    found(&look(&url).await, "file", Level::Problem, "hard link");
+}

@@ -74,6 +74,13 @@ fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
             "mount its folder",
         );
     }
+    if file.nlink() > 1 {
+        findings.problem(
+            "file",
+            "it has another name (a hard link), whose users would not see the locks of this one",
+            "remove the other name, or make it a symbolic link",
+        );
+    }
     let mode = file.mode() & 0o777;
     let found = format!("owner {}, mode {mode:o}", file.uid());
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {

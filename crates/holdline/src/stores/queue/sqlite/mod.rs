@@ -92,7 +92,8 @@ impl File {
     /// # Errors
     ///
     /// [`ErrorKind::Denied`] if the file cannot be written or created, [`ErrorKind::Corrupt`] if it
-    /// is not a lock database of this version, [`ErrorKind::Unsupported`] on a network file system.
+    /// is not a lock database of this version, [`ErrorKind::Unsupported`] on a network file system,
+    /// or if the file has another name (a hard link).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         File::at(Address::of(path.as_ref()))
     }
