@@ -17,7 +17,6 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -140,7 +139,7 @@ impl LockRequest<'_> {
         sleep(NEWS).await;
         let around = caller::holdlines_above();
         if !around.is_empty()
-            && let Ok(info) = self.first_held(self.client).await
+            && let Ok(info) = self.first_held().await
             && let Some(why) = info
                 .holders
                 .iter()
@@ -173,7 +172,7 @@ impl LockRequest<'_> {
 
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS.min(self.rest()), self.first_held(self.client)).await;
+        let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
         let mut info = look.ok().and_then(Result::ok);
         if let Some(info) = &mut info {
             // Our own place may still exist.
@@ -203,11 +202,11 @@ impl LockRequest<'_> {
     }
 
     /// The lock to report: of several, the first that another client holds.
-    async fn first_held(&self, client: &Client) -> holdline::Result<LockInfo> {
+    async fn first_held(&self) -> holdline::Result<LockInfo> {
         let mut names = self.names.iter();
         loop {
             let name = names.next().expect("a request has a name");
-            let info = client.inspect(name).await?;
+            let info = self.client.inspect(name).await?;
             if names.len() == 0 || info.holders.iter().any(|holder| !is_us(holder)) {
                 return Ok(info);
             }
@@ -237,16 +236,13 @@ impl WaitProgress<'_> {
             pending::<()>().await;
         }
         let client = self.request.client;
-        let mut reader = None;
         loop {
             sleep(NEWS).await;
-            // The acquisition itself reports an unreachable store. One that can be read, but not
-            // changed (a full disk), is unreachable for it: a look by its client would deny that.
-            let away = client.unavailable_for().is_some();
-            let own = || Client::new(Arc::clone(client.store()));
-            let reader = if away { &*reader.get_or_insert_with(own) } else { client };
-            match self.request.first_held(reader).await {
-                Ok(_) if away => self.show_outage("it can be read, but not changed"),
+            // The acquisition itself reports an unreachable store.
+            match self.request.first_held().await {
+                Ok(_) if client.unavailable_for().is_some() => {
+                    self.show_outage("it can be read, but not changed");
+                }
                 Ok(info) => self.show(&info),
                 Err(error) => self.show_outage(&format!("{error:#}")),
             }

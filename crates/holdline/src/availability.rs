@@ -3,6 +3,9 @@
 //! The calls of a client report their outcomes here, except for watches, for the question why a
 //! lock was lost, and for an entry that its caller's limit cut off within a quarter of a second. A
 //! store that has answered once is worth waiting for; one that never has may not exist.
+//!
+//! A store on a full disk, or a replica, can be read and not changed. Those who wait for a lock
+//! need a change, so a look that succeeds does not end an outage of changes.
 
 use crate::clock;
 use crate::error::Result;
@@ -12,6 +15,19 @@ use std::time::Duration;
 
 /// The shortest interval at which an acquisition that does not ask the store checks for an outage.
 pub(crate) const OUTAGE_CHECK: Duration = Duration::from_millis(50);
+/// How long a change that failed counts for more than a look that succeeds: longer than the time
+/// between two requests of an acquisition that waits. A client that asks for no change any more
+/// learns from looks that the store is back.
+const CHANGES_COUNT: Duration = Duration::from_secs(10);
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// It reads.
+    Look,
+    /// It takes, renews or gives up a place.
+    Change,
+}
 
 /// The recent outcomes of calls to one store.
 #[derive(Debug, Default)]
@@ -19,28 +35,39 @@ pub(crate) struct Availability {
     reached: AtomicBool,
     /// When calls began to fail; 0 if the last one was answered.
     away_since: AtomicU64,
+    /// When a change failed last, in this outage; 0 if none did.
+    change_failed: AtomicU64,
 }
 
 impl Availability {
     /// Records the outcome of a call. A permanent error counts as an answer, but not as one worth
     /// waiting for: it may come from the wrong server.
-    pub(crate) fn note<T>(&self, address: impl FnOnce() -> String, outcome: Option<&Result<T>>) {
+    pub(crate) fn note<T>(
+        &self,
+        address: impl FnOnce() -> String,
+        call: Call,
+        outcome: Option<&Result<T>>,
+    ) {
         match outcome {
             Some(Ok(_)) => {
                 // The fast path of every call: two loads.
                 if !self.reached.load(Ordering::Relaxed) {
                     self.reached.store(true, Ordering::Relaxed);
                 }
-                self.answered(address);
+                self.answered(address, call);
             }
-            Some(Err(error)) if !error.retryable() => self.answered(address),
-            Some(Err(error)) => self.failed(address, &format_args!("{error:#}")),
-            None => self.failed(address, &format_args!("no answer in time")),
+            Some(Err(error)) if !error.retryable() => self.answered(address, call),
+            Some(Err(error)) => self.failed(address, call, &format_args!("{error:#}")),
+            None => self.failed(address, call, &format_args!("no answer in time")),
         }
     }
 
-    fn answered(&self, address: impl FnOnce() -> String) {
+    fn answered(&self, address: impl FnOnce() -> String, call: Call) {
         if self.away_since.load(Ordering::Relaxed) != 0 {
+            if call == Call::Look && self.changes_fail() {
+                return;
+            }
+            self.change_failed.store(0, Ordering::Relaxed);
             let since = Time(self.away_since.swap(0, Ordering::Relaxed));
             if since != Time(0) && self.reached.load(Ordering::Relaxed) {
                 let away = since.until(clock::now());
@@ -49,8 +76,22 @@ impl Availability {
         }
     }
 
-    fn failed(&self, address: impl FnOnce() -> String, error: &std::fmt::Arguments<'_>) {
+    /// Whether a change has failed lately, and none was answered since.
+    fn changes_fail(&self) -> bool {
+        let failed = Time(self.change_failed.load(Ordering::Relaxed));
+        failed != Time(0) && clock::now() < failed.after(CHANGES_COUNT)
+    }
+
+    fn failed(
+        &self,
+        address: impl FnOnce() -> String,
+        call: Call,
+        error: &std::fmt::Arguments<'_>,
+    ) {
         let now = clock::now().0.max(1);
+        if call == Call::Change {
+            self.change_failed.store(now, Ordering::Relaxed);
+        }
         let first = self.away_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_ok() && self.has_answered() {
             tracing::warn!(store = address(), %error, "the store does not answer");
@@ -62,7 +103,8 @@ impl Availability {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// How long the store has not answered; `None` if the last call succeeded.
+    /// How long the store has not answered; `None` if the last call succeeded, or the last change
+    /// where changes fail.
     pub(crate) fn away_for(&self) -> Option<Duration> {
         let since = Time(self.away_since.load(Ordering::Relaxed));
         (since != Time(0)).then(|| since.until(clock::now()))

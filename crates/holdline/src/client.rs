@@ -1,5 +1,6 @@
 //! The client: a store, and the state that a process shares around it.
 
+use crate::availability::Call;
 use crate::changes::Changes;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +16,7 @@ use crate::renewer;
 use crate::request::{AcquireRequest, Handoff};
 use crate::store::{Capabilities, Lines, Seq, Store, TicketId};
 use crate::sync::Mutex;
+use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -121,7 +123,9 @@ impl Client {
         LockMetrics::new(&self.inner.handles.metrics, recipe, name)
     }
 
-    /// How long the store has been unavailable; `None` if it answered the last call.
+    /// How long the store has been unavailable; `None` if it answered the last call. A store that
+    /// can be read and not changed, as on a full disk, is unavailable for as long as acquisitions
+    /// and renewals fail.
     pub fn unavailable_for(&self) -> Option<Duration> {
         self.inner.handles.availability.away_for()
     }
@@ -135,25 +139,25 @@ impl Client {
 
     /// Notes that the store has answered.
     pub(crate) fn note_answered(&self) {
-        self.inner.handles.note(Some(&Ok(())));
+        self.inner.handles.note(Call::Look, Some(&Ok(())));
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Whether a wait continues in spite of a failed call.
-    fn outlasts(&self) -> bool {
-        let availability = &self.inner.handles.availability;
-        let away = availability.away_for().unwrap_or_default();
-        availability.has_answered() && away < self.bounds.outage
+    /// Whether an observer goes on after a look that failed. Its outage is that of its own looks,
+    /// as an acquisition's is that of its own requests: changes may have failed for longer.
+    fn outlasts(&self, away_since: &mut Option<Time>) -> bool {
+        let since = away_since.get_or_insert_with(clock::now);
+        self.has_answered() && since.until(clock::now()) < self.bounds.outage
     }
 
     /// Awaits a call that does not wait for a lock, within the response timeout.
-    async fn answer<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn answer<T>(&self, call: Call, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let timeout = self.bounds.response_timeout;
-        let outcome = clock::within(clock::now().after(timeout), call).await;
-        self.inner.handles.note(outcome.as_ref());
+        let outcome = clock::within(clock::now().after(timeout), answer).await;
+        self.inner.handles.note(call, outcome.as_ref());
         outcome.unwrap_or_else(|| {
             let message = format!(
                 "{} did not answer within {timeout:?}; check that it runs and can be reached",
@@ -190,7 +194,7 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         let name = Name::new(name)?;
-        let view = self.answer(self.store().snapshot(&name)).await?;
+        let view = self.answer(Call::Look, self.store().snapshot(&name)).await?;
         let party = |place: &crate::store::QueueEntry| Participant {
             id: place.id,
             token: place.seq.0,
@@ -239,13 +243,15 @@ impl Client {
         (every, changes): (Duration, &mut Option<Changes>),
         mut found: impl FnMut(LockInfo) -> Option<T>,
     ) -> Result<T> {
+        let mut away_since = None;
         loop {
             match self.inspect(name).await {
-                Err(error) if error.retryable() && self.outlasts() => {
+                Err(error) if error.retryable() && self.outlasts(&mut away_since) => {
                     clock::pause(every.max(OUTAGE_POLL_INTERVAL)).await;
                 }
                 info => {
                     let info = info?;
+                    away_since = None;
                     let lines = Lines::Named(info.name.clone());
                     if let Some(found) = found(info) {
                         return Ok(found);
@@ -267,7 +273,7 @@ impl Client {
     ///
     /// Dropping the future changes nothing.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        self.answer(self.store().list(prefix)).await
+        self.answer(Call::Look, self.store().list(prefix)).await
     }
 
     /// Takes a lock away from one holder or waiter. The participant is named by the id that
@@ -314,7 +320,7 @@ impl Client {
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
         let note = kept(&OwnerInfo::eviction(reason), &name)?;
-        let token = self.answer(self.store().evict(&name, id, &note)).await?;
+        let token = self.answer(Call::Change, self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");
         }

@@ -5,7 +5,7 @@
 //! before the first request until the grant, a cancel guard is ready to hand the ticket to the
 //! renewer, which leaves the line in the background.
 
-use crate::availability::OUTAGE_CHECK;
+use crate::availability::{Call, OUTAGE_CHECK};
 use crate::clock::{self, within};
 use crate::error::{Error, Result};
 use crate::handles::StoreHandles;
@@ -109,7 +109,7 @@ async fn enter(
     let outcome = within(limit, call).await;
     // A store that takes longer than a caller's few milliseconds is not away.
     if outcome.is_some() || limit >= sent.after(SHORT_ANSWER) {
-        handles.note(outcome.as_ref());
+        handles.note(Call::Change, outcome.as_ref());
     }
     outcome
 }

@@ -1,5 +1,6 @@
 //! The guard of a held lock: its token, its deadline, its loss, and its release.
 
+use crate::availability::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::held_lock::HeldLock;
@@ -270,7 +271,7 @@ impl Guard {
             polled
         });
         let left = clock::within(limit, call).await;
-        held.handles.note(left.as_ref());
+        held.handles.note(Call::Change, left.as_ref());
         match left {
             Some(Ok(there)) => {
                 self.empty = true;

@@ -1,6 +1,6 @@
 //! A client's handles of its store: one for callers, one for the renewer, and their shared state.
 
-use crate::availability::Availability;
+use crate::availability::{Availability, Call};
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::StoreMetrics;
 use crate::names::Name;
@@ -44,12 +44,12 @@ impl StoreHandles {
     }
 
     /// Records the outcome of a call to the store; `None` if it timed out.
-    pub(crate) fn note<T>(&self, outcome: Option<&Result<T>>) {
+    pub(crate) fn note<T>(&self, call: Call, outcome: Option<&Result<T>>) {
         match outcome {
             Some(Ok(_)) => {}
             Some(Err(error)) => self.metrics.failed(error),
             None => self.metrics.timed_out(),
         }
-        self.availability.note(|| self.store.address(), outcome);
+        self.availability.note(|| self.store.address(), call, outcome);
     }
 }

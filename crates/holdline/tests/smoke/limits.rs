@@ -83,6 +83,39 @@ async fn tasks_in_a_long_outage() {
     Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
 }
 
+/// So do they if the store can be read, as on a full disk, and somebody looks at it meanwhile.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_at_a_store_that_can_only_be_read() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client().outage(Duration::from_millis(300));
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let looker = tokio::spawn({
+        let client = client.clone();
+        async move {
+            loop {
+                client.inspect("x").await.expect("it can be read");
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let lock = Mutex::new(&client, "x");
+    let tasks: Vec<_> = std::iter::repeat_with(|| lock.clone())
+        .take(8)
+        .map(|lock| tokio::spawn(async move { lock.lock().await }))
+        .collect();
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("the store is away");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert!(client.unavailable_for().is_some(), "a look says nothing of changes");
+    assert!(chaos.count(Op::Enter) < 16, "{} requests", chaos.count(Op::Enter));
+    looker.abort();
+    chaos.heal();
+    lock.lock().await.expect("it is back").unlock().await.expect("held");
+    assert_eq!(client.unavailable_for(), None);
+}
+
 /// A guard was dropped, and the store cannot be asked whether its lock is free (G25).
 #[tokio::test(flavor = "current_thread")]
 async fn a_lock_that_is_given_up_in_an_outage() {
