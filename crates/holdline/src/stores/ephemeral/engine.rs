@@ -12,6 +12,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Enter, QueueEntry, Standing, Ticket, TicketId};
+use crate::sync::contained;
 use holdline_kernel::{Time, rule};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -197,21 +198,31 @@ pub(super) fn start_janitor<B: Backend>(store: &Arc<B>) {
 fn tick<B: Backend>(store: &Arc<B>) -> bool {
     let (now, table) = (clock::now(), store.table());
     for record in table.due(now) {
-        if record.lapse(now, &table.loss) {
-            table.lapsed.insert(record.id);
-            store.spawn(sweep(Arc::downgrade(store), record));
-            continue;
+        let mut next = Some(now); // at the next tick, if this panics
+        contained(|| next = maintain(store, &record, now));
+        if let Some(next) = next {
+            table.look_at(record.id, next);
         }
-        let (state, due) = record.with(|place| (place.state, place.due));
-        let next = match state {
-            State::Waiting | State::Held => store.look_after(&record, now).min(due),
-            State::New | State::Leaving { .. } => now, // it may change at any moment
-            State::Gone { .. } | State::Lapsed => due,
-        };
-        table.look_at(record.id, next);
     }
-    let nothing_else = store.look_around(now);
+    let mut nothing_else = false;
+    contained(|| nothing_else = store.look_around(now));
     table.is_empty() && nothing_else
+}
+
+/// Maintains one ticket. Returns when to do so again, unless it has lapsed.
+fn maintain<B: Backend>(store: &Arc<B>, record: &Record<B>, now: Time) -> Option<Time> {
+    let table = store.table();
+    if record.lapse(now, &table.loss) {
+        table.lapsed.insert(record.id);
+        store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
+        return None;
+    }
+    let (state, due) = record.with(|place| (place.state, place.due));
+    Some(match state {
+        State::Waiting | State::Held => store.look_after(record, now).min(due),
+        State::New | State::Leaving { .. } => now, // it may change at any moment
+        State::Gone { .. } | State::Lapsed => due,
+    })
 }
 
 /// Removes the entry of a lapsed ticket, however long that takes.
@@ -227,7 +238,9 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, name = %record.line, "a lapsed entry is still there");
+                contained(|| {
+                    tracing::debug!(%error, name = %record.line, "a lapsed entry is still there");
+                });
                 refusals += u32::from(!error.retryable());
                 if refusals >= REFUSALS && store.leave_to_session(&record) {
                     store.table().forget(&record);

@@ -39,6 +39,8 @@ struct Fake {
     goes_late: AtomicBool,
     /// Whether the store has other state to maintain.
     has_more: AtomicBool,
+    /// Whether the maintenance of a ticket, or of other state, panics.
+    panics: AtomicBool,
     /// How many waits have begun, and what the janitor looked after.
     watches: AtomicU32,
     looks: Mutex<Vec<(TicketId, State)>>,
@@ -63,6 +65,7 @@ impl Fake {
             gone_at: AtomicU32::new(0),
             goes_late: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
             watches: AtomicU32::new(0),
             looks: Mutex::default(),
         });
@@ -108,10 +111,12 @@ impl Backend for Fake {
 
     fn look_after(self: &Arc<Self>, record: &Own, _now: Time) -> Time {
         self.looks.lock().push((record.id, record.place().state));
+        assert!(!self.panics.load(Ordering::Relaxed), "as it should");
         Time::NEVER
     }
 
     fn look_around(self: &Arc<Self>, _now: Time) -> bool {
+        assert!(!self.panics.load(Ordering::Relaxed), "as it should");
         !self.has_more.load(Ordering::Relaxed)
     }
 
@@ -475,6 +480,21 @@ async fn the_janitor_rests_when_nothing_is_left() {
     assert!(!tick(&store), "there is a ticket");
     assert!(release(&store, 1).await.expect("it answers"));
     assert!(tick(&store));
+}
+
+/// Say, of a subscriber. The places of owners that are gone would stay as long as the session.
+#[tokio::test]
+async fn the_janitor_goes_on_after_a_panic() {
+    let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+    let lease = Duration::from_secs(1);
+    let store = Fake::new();
+    store.panics.store(true, Ordering::Relaxed);
+    for id in 1..=2 {
+        let ticket = Ticket { id: TicketId(id), lease, wait_lease: lease, ..ticket(1, 1) };
+        enter(&store, (&line, &ticket), &note, Enter::Queue).await.expect("it answers");
+    }
+    soon("they are still there", || store.table.is_empty()).await;
+    assert!(store.entries.lock().is_empty());
 }
 
 /// Whatever state it is in.
