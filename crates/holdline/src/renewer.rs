@@ -448,7 +448,7 @@ mod tests {
     use crate::held_lock::tests::asked_for;
     use crate::stores::memory::Memory;
     use crate::stores::quorum::lazy::{Lazy, Opener};
-    use holdline_testkit::PanickingSubscriber;
+    use holdline_testkit::panicking_subscriber;
 
     const LEASE: Lease = Lease { length: Duration::from_secs(3600), margin: Duration::ZERO };
 
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(first.expect_err("it is refused").kind(), ErrorKind::Denied);
         let leave = PendingRelease::new(&handles, &line, TicketId(7), Duration::from_millis(200));
         let until = leave.until;
-        let _panics = tracing::subscriber::set_default(PanickingSubscriber);
+        let _panics = tracing::subscriber::set_default(panicking_subscriber());
         let _ = AssertUnwindSafe(finish(leave)).catch_unwind().await;
         assert!(clock::now() >= until, "a panic has ended it");
         assert_eq!(handles.undone.none_left().now_or_never(), Some(()));

@@ -95,7 +95,7 @@ pub use toolchain::{Language, newest_go};
 pub use topology::{Deployment, Setup, Topology};
 pub use wall_clock::WallClock;
 #[cfg(feature = "library")]
-pub use warnings::{PanickingSubscriber, Warnings};
+pub use warnings::{Warnings, on_event, panicking_subscriber};
 pub use wheel::Wheel;
 
 /// A result whose error is a sentence: what happened, to what, what to do.

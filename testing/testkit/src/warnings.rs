@@ -6,21 +6,22 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// A subscriber that keeps all warnings, each as `field=value ` for each of its fields. Clones keep
-/// the same.
-#[derive(Clone, Debug, Default)]
-pub struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    /// All warnings so far.
-    pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// A subscriber that calls a function for each event of this level, or a more severe one.
+pub fn on_event(
+    level: Level,
+    call: impl Fn(&Event<'_>) + Send + Sync + 'static,
+) -> impl Subscriber + Send + Sync {
+    OnEvent { level, call }
 }
 
-impl Subscriber for Warnings {
+struct OnEvent<F> {
+    level: Level,
+    call: F,
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Subscriber for OnEvent<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        *metadata.level() <= self.level
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -32,9 +33,7 @@ impl Subscriber for Warnings {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        (self.call)(event);
     }
 
     fn enter(&self, _: &Id) {}
@@ -43,29 +42,30 @@ impl Subscriber for Warnings {
 }
 
 /// A subscriber with a bug: it panics at every warning.
-#[derive(Clone, Copy, Debug)]
-pub struct PanickingSubscriber;
+pub fn panicking_subscriber() -> impl Subscriber + Send + Sync {
+    on_event(Level::WARN, |event| panic!("as it should, at {:?}", event.metadata().target()))
+}
 
-impl Subscriber for PanickingSubscriber {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+/// The warnings that a subscriber has kept, each as `field=value ` for each of its fields. Clones
+/// share them.
+#[derive(Clone, Debug, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// The subscriber that keeps them.
+    pub fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
+        let all = Arc::clone(&self.0);
+        on_event(Level::WARN, move |event| {
+            let mut text = Text::default();
+            event.record(&mut text);
+            all.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        })
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
+    /// All warnings so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        panic!("as it should, at {:?}", event.metadata().target());
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 #[derive(Default)]

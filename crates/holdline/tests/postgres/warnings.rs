@@ -10,7 +10,7 @@ const SETTINGS: [&str; 2] = ["fsync=off", "log_statement=all"];
 /// The warnings about this server's database.
 async fn warnings(server: &Server) -> String {
     let (warnings, before) = (Warnings::default(), server.logged("pg_prepared_xact"));
-    let guard = tracing::subscriber::set_default(warnings.clone());
+    let guard = tracing::subscriber::set_default(warnings.subscriber());
     let client = open(&server.url()).await.expect("opens");
     drop(guard);
     until("it looks", async || server.logged("pg_prepared_xact") > before).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Opens the store, and says what it warns of.
 async fn opened(url: &str) -> (Client, Vec<String>) {
     let warnings = Warnings::default();
-    let heard = tracing::subscriber::set_default(warnings.clone());
+    let heard = tracing::subscriber::set_default(warnings.subscriber());
     let client = open(url).await.expect("opens");
     drop(heard);
     (client, warnings.all())

@@ -4,7 +4,7 @@
 use holdline::testing::break_renewals;
 use holdline::{Client, ErrorKind, Loss, Mutex};
 use holdline_conformance::{At, Chaos, Fault, Op, Subject};
-use holdline_testkit::{PanickingSubscriber, in_own_process};
+use holdline_testkit::{in_own_process, panicking_subscriber};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -145,7 +145,7 @@ fn a_subscriber_that_panics_about_a_panic_does_not_end_the_renewer() {
     if !in_own_process("renewer::a_subscriber_that_panics_about_a_panic_does_not_end_the_renewer") {
         return;
     }
-    tracing::subscriber::set_global_default(PanickingSubscriber).expect("it is the first");
+    tracing::subscriber::set_global_default(panicking_subscriber()).expect("it is the first");
     runtime().block_on(async {
         let client = memory().await;
         let lock = Mutex::new(&client, "x");

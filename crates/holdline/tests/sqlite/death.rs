@@ -5,7 +5,7 @@ use holdline::clock;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
 use holdline_kernel::Time;
-use holdline_testkit::{PanickingSubscriber, in_own_process};
+use holdline_testkit::{in_own_process, panicking_subscriber};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -271,7 +271,7 @@ fn a_subscriber_that_panics_does_not_end_the_thread_that_finds_the_dead() {
         eprintln!("{panic}");
         PANICS.fetch_add(1, Ordering::Relaxed);
     }));
-    tracing::subscriber::set_global_default(PanickingSubscriber).unwrap();
+    tracing::subscriber::set_global_default(panicking_subscriber()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let two = File::open_url(&format!("sqlite:{}?busy_timeout=1ms", file.display())).unwrap();

@@ -11,7 +11,7 @@ fn warnings() -> &'static Warnings {
     static ALL: OnceLock<Warnings> = OnceLock::new();
     ALL.get_or_init(|| {
         let all = Warnings::default();
-        tracing::subscriber::set_global_default(all.clone()).expect("there is no other");
+        tracing::subscriber::set_global_default(all.subscriber()).expect("there is no other");
         all
     })
 }

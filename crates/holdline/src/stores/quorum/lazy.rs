@@ -307,7 +307,7 @@ mod tests {
         let store = Lazy::new("lazy".to_owned(), CAPABILITIES, opener);
         let name = Name::new("x").expect("fine");
         let warnings = holdline_testkit::Warnings::default();
-        let _guard = tracing::subscriber::set_default(warnings.clone());
+        let _guard = tracing::subscriber::set_default(warnings.subscriber());
         while *attempts.lock() < 4 {
             AsyncStore::snapshot(&store, &name).await.expect_err("not open");
             tokio::task::yield_now().await;

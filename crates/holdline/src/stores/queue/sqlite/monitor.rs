@@ -301,6 +301,7 @@ mod tests {
     use super::super::address::Address;
     use super::*;
     use crate::store::{AsyncStore, Enter, Ticket};
+    use holdline_testkit::on_event;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn monitor(folder: &tempfile::TempDir) -> (Arc<LivenessDir>, Monitor) {
@@ -343,31 +344,6 @@ mod tests {
         assert!(monitor.state.lock().watched.is_empty());
     }
 
-    /// Counts the events of the log, and panics at each if told to.
-    struct Log {
-        count: Arc<AtomicU64>,
-        panics: bool,
-    }
-
-    impl tracing::Subscriber for Log {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-
-        fn event(&self, _: &tracing::Event<'_>) {
-            self.count.fetch_add(1, Ordering::Relaxed);
-            assert!(!self.panics, "as it should");
-        }
-
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     fn ticket(id: u128) -> Ticket {
         let lease = Duration::from_secs(600);
         let (id, weight, capacity) = (TicketId(id), 1, 1);
@@ -381,7 +357,11 @@ mod tests {
     async fn beside_a_dead_holder(panics: bool, events: u64) -> Duration {
         const LONG: Duration = Duration::from_secs(60);
         let count = Arc::new(AtomicU64::new(0));
-        let log = Log { count: Arc::clone(&count), panics };
+        let counter = Arc::clone(&count);
+        let log = on_event(tracing::Level::TRACE, move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            assert!(!panics, "as it should");
+        });
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("locks.db");
         let (holder, waiter) = (File::open(&path).unwrap(), File::open(&path).unwrap());

@@ -471,7 +471,6 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
     use std::sync::Barrier;
-    use std::sync::atomic::AtomicUsize;
     use std::task::Context;
     use std::time::Duration;
 
@@ -516,27 +515,6 @@ mod tests {
         assert!(tickets.are_over(later));
     }
 
-    /// Counts warnings.
-    struct Warnings(Arc<AtomicUsize>);
-
-    impl tracing::Subscriber for Warnings {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() == tracing::Level::WARN
-        }
-
-        fn event(&self, _: &tracing::Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
     /// As on a full disk.
     #[test]
     fn places_that_cannot_be_removed_are_warned_of_once() {
@@ -547,7 +525,7 @@ mod tests {
         let other = rusqlite::Connection::open(&path).expect("it is there");
         let place = "INSERT INTO place VALUES ('x', 1, zeroblob(16), 1, 1, 7, 0, '')";
         other.execute_batch(place).expect("a place of process 7");
-        let warnings = Arc::default();
+        let warnings = holdline_testkit::Warnings::default();
         let try_thrice = || {
             other.execute_batch("BEGIN IMMEDIATE").expect("nobody writes");
             for _ in 0..3 {
@@ -556,11 +534,11 @@ mod tests {
             other.execute_batch("ROLLBACK").expect("it began");
             assert!(shared.remove_places_of(7));
         };
-        tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+        tracing::subscriber::with_default(warnings.subscriber(), || {
             try_thrice();
-            assert_eq!(warnings.load(Ordering::Relaxed), 1);
+            assert_eq!(warnings.all().len(), 1);
             try_thrice();
-            assert_eq!(warnings.load(Ordering::Relaxed), 2, "it worked meanwhile");
+            assert_eq!(warnings.all().len(), 2, "it worked meanwhile");
         });
     }
 
