@@ -150,6 +150,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         let backoff =
             Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+        let mut unusable = None;
         let mut state = self.shared.state.lock();
         self.mine.opening.store(false, Ordering::Relaxed);
         match self.outcome.take() {
@@ -168,15 +169,16 @@ impl Drop for Attempt {
                 state.failures = state.failures.saturating_add(1);
                 let last = state.error.replace((error.kind(), format!("{error:#}")));
                 // Once for each error, not for each attempt.
-                if !error.retryable() && last != state.error {
-                    let node = &self.shared.address;
-                    tracing::warn!(node, %error, "a node of a quorum cannot be used");
-                }
+                unusable = Some(error).filter(|it| !it.retryable() && last != state.error);
             }
             None => {}
         }
         drop(state);
         self.shared.ended.send_replace(());
+        if let Some(error) = unusable {
+            let node = &self.shared.address;
+            tracing::warn!(node, %error, "a node of a quorum cannot be used");
+        }
     }
 }
 
@@ -251,6 +253,7 @@ mod tests {
     use super::*;
     use crate::stores::queue::CAPABILITIES;
     use futures_util::FutureExt;
+    use holdline_testkit::{Warnings, on_event};
     use tokio::runtime::Builder;
 
     /// A store that opens others, at each attempt the next of them.
@@ -294,6 +297,23 @@ mod tests {
         assert!(start.until(clock::now()) >= Duration::from_millis(75));
     }
 
+    /// It may look at the store.
+    #[tokio::test]
+    async fn a_subscriber_is_called_without_the_mutex() {
+        let error = || Error::new(ErrorKind::Denied, "a test");
+        let opener: Opener = Arc::new(move || Box::pin(std::future::ready(Err(error()))));
+        let store = Lazy::new("lazy".to_owned(), CAPABILITIES, opener);
+        let (shared, free) = (Arc::clone(&store.shared), Arc::new(Mutex::new(Vec::new())));
+        let noted = Arc::clone(&free);
+        let looks = on_event(tracing::Level::WARN, move |_| {
+            noted.lock().push(shared.state.try_lock().is_some());
+        });
+        let _guard = tracing::subscriber::set_default(looks);
+        let name = Name::new("x").expect("fine");
+        AsyncStore::snapshot(&store, &name).await.expect_err("not open");
+        assert_eq!(*free.lock(), [true]);
+    }
+
     /// Say, behind a proxy whose server is away, which is asked every two seconds.
     #[tokio::test]
     async fn an_error_that_stays_the_same_is_warned_of_once() {
@@ -306,7 +326,7 @@ mod tests {
         });
         let store = Lazy::new("lazy".to_owned(), CAPABILITIES, opener);
         let name = Name::new("x").expect("fine");
-        let warnings = holdline_testkit::Warnings::default();
+        let warnings = Warnings::default();
         let _guard = tracing::subscriber::set_default(warnings.subscriber());
         while *attempts.lock() < 4 {
             AsyncStore::snapshot(&store, &name).await.expect_err("not open");
