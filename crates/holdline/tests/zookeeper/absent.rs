@@ -2,7 +2,8 @@
 
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Link, free_port, persist, soon};
+use holdline_testkit::{Link, free_port, in_own_process, on_event, persist, soon, until};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// As soon as with other stores, though sessions are long.
@@ -51,6 +52,31 @@ async fn a_server_that_is_starting_is_waited_for() {
     assert!(!waiter.is_finished(), "it gave up after {:?}", began.elapsed());
     link.mend();
     let guard = soon("the lock", waiter).await.expect("no panic").expect("it is there now");
+    guard.unlock().await.expect("held");
+}
+
+/// The store would open no session any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_that_panics_while_a_session_is_opened_ends_that_attempt_alone() {
+    static PANICKED: AtomicBool = AtomicBool::new(false);
+    let name = "a_subscriber_that_panics_while_a_session_is_opened_ends_that_attempt_alone";
+    if !in_own_process(&format!("absent::{name}")) {
+        return;
+    }
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    link.cut();
+    let panics = on_event(tracing::Level::DEBUG, |event| {
+        let of_the_client = event.metadata().target().starts_with("holdline_zookeeper_client");
+        assert!(!of_the_client || PANICKED.swap(true, Ordering::Relaxed), "as it should");
+    });
+    tracing::subscriber::set_global_default(panics).expect("it is the first");
+    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let lock = Mutex::new(&client, "x");
+    lock.lock_within(Duration::from_millis(500)).await.expect_err("it hangs up");
+    until("it is told of", async || PANICKED.load(Ordering::Relaxed)).await;
+    link.mend();
+    let guard = soon("the lock", persist(lock)).await;
     guard.unlock().await.expect("held");
 }
 

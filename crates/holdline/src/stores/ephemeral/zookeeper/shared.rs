@@ -164,7 +164,11 @@ impl Shared {
         };
         let shared = Arc::clone(self);
         BACKGROUND.spawn(async move {
-            let outcome = Session::open(&shared.config, past).await;
+            let opener = Arc::clone(&shared);
+            let opening =
+                BACKGROUND.spawn(async move { Session::open(&opener.config, past).await });
+            // It may panic, say in a subscriber.
+            let outcome = opening.await.unwrap_or(Err(ZkError::ConnectionLoss));
             {
                 let mut slot = shared.session_slot.lock();
                 slot.opening = false;
