@@ -66,7 +66,7 @@ impl Probe {
     }
 }
 
-fn connect(port: u16) -> Outcome<TcpStream> {
+pub(crate) fn connect(port: u16) -> Outcome<TcpStream> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let attempt = || {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;

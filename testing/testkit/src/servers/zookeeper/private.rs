@@ -3,10 +3,12 @@
 use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
 use crate::link::Link;
-use crate::probe::talk;
-use crate::{Deployment, Private, free_port, wait_for};
+use crate::probe::{connect, talk};
+use crate::{Deployment, Outcome, Private, free_port, wait_for};
+use std::io::{self, Read, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::time::Duration;
 
 /// A server or an ensemble, which is removed on drop. [`Private`] has the operations on its
 /// members.
@@ -40,7 +42,34 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
         let ports = free_ports(count);
         members(&ports, &|_| ports.clone(), settings)
     };
-    Private::launch("zookeeper", describe).map(Servers::from)
+    let servers = Private::launch("zookeeper", describe).map(Servers::from)?;
+    for server in &servers.servers {
+        wait_for("a session", || open_and_close(server.port()).ok());
+    }
+    Some(servers)
+}
+
+/// Opens a session with a server, and closes it. On a busy machine the first session takes a Java
+/// server longer than clients wait for later ones.
+fn open_and_close(port: u16) -> Outcome<()> {
+    // The version, the last transaction seen, the time-out, no session yet, and no password.
+    let open = [&[0; 12][..], &10_000_i32.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 16]];
+    let close = [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()];
+    let framed = |body: Vec<u8>| [&(body.len() as u32).to_be_bytes()[..], &body].concat();
+    let mut stream = connect(port)?;
+    let mut exchange = || {
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.write_all(&framed(open.concat()))?;
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let mut granted = vec![0; u32::from_be_bytes(length).min(1 << 10) as usize];
+        stream.read_exact(&mut granted)?;
+        stream.write_all(&framed(close.concat()))?;
+        stream.read_to_end(&mut granted) // it hangs up
+    };
+    exchange()
+        .map(drop)
+        .map_err(|e: io::Error| format!("ZooKeeper on port {port} gave no session: {e}."))
 }
 
 /// Members that can be cut off from each other, and notice it after two ticks. A member that
