@@ -43,7 +43,7 @@ pub(crate) struct Doctor {
     url: Option<String>,
 
     /// The lease that locks will have: latencies are judged against it
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_limit)]
     lease: Duration,
 
     /// How many round trips to measure

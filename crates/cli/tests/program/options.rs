@@ -174,6 +174,7 @@ fn no_time_and_no_count_are_refused_where_they_make_no_sense() {
         &["run", "--poll", "0", "x", "true"],
         &["run", "--renew-every", "0", "x", "true"],
         &["doctor", "--round-trips", "0"],
+        &["doctor", "--lease", "0"],
     ] {
         let run = place.run(args);
         assert_eq!((run.code, run.out.as_str()), (64, ""), "{args:?}: {run:?}");
