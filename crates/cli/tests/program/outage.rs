@@ -3,8 +3,9 @@
 use super::common::{HOLDLINE, Place, Running, finish, lives, until, usual_signals};
 use holdline_testkit::Link;
 use holdline_testkit::redis::{Server, private};
+use rustix::process::Signal;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than five tries in a row take at a server that refuses, by far.
 const OUTAGE: Duration = Duration::from_secs(5);
@@ -204,6 +205,37 @@ fn a_release_without_an_answer_is_tried_again_before_the_end() {
         return;
     }
     panic!("no release is tried again");
+}
+
+/// A signal ends the wait for that release, which is two seconds long. A busy machine may take too
+/// long once.
+#[test]
+fn a_signal_ends_the_wait_for_a_release_that_is_not_answered() {
+    let Some(server) = server() else { return };
+    let script = "exec \"$0\" run --lease 60s \"$1\" -- sh -c 'echo in; read x' 2>&1";
+    for name in ["x", "y", "z"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, HOLDLINE, name]).env("HOLDLINE_CONFIG", "");
+        let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
+        assert_eq!(running.line(), "in");
+        server.pause();
+        running.tell("\n");
+        let warning = running.line();
+        assert!(warning.contains("the store does not answer"), "{warning}");
+        let began = Instant::now();
+        while running.runs() {
+            running.signal(Signal::TERM); // the first may come before the wait
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let took = began.elapsed();
+        server.resume();
+        let run = running.end();
+        if run.code == 0 && took < Duration::from_millis(1500) {
+            assert!(run.out.contains("was not confirmed"), "{run:?}");
+            return;
+        }
+    }
+    panic!("no wait was ended");
 }
 
 /// Its place would keep others waiting until it lapses. A busy machine may take too long once.
