@@ -54,7 +54,7 @@ impl Address {
 
     /// The default file. Its folder is created if necessary, unless the variable sets the path.
     pub(super) fn default_file() -> Result<Self> {
-        let chosen = env::var_os(STATE).is_some_and(|path| !path.is_empty());
+        let chosen = env::var_os(STATE).is_some();
         let creation = Creation { makes_folders: !chosen, ..Creation::default() };
         Ok(Address { creation, ..Address::of(default_path()?) })
     }
@@ -137,7 +137,8 @@ impl Address {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if no default can be determined.
+/// [`ErrorKind::Invalid`] if no default can be determined, or `$HOLDLINE_STATE` is empty: others
+/// may lock in the file that it was to name.
 pub fn default_path() -> Result<PathBuf> {
     // A file that this user cannot inspect is in use by others: a separate default would not lock
     // them out.
@@ -149,8 +150,12 @@ pub fn default_path() -> Result<PathBuf> {
 }
 
 fn choose(var: impl Fn(&str) -> Option<OsString>, machine: Option<&Path>) -> Result<PathBuf> {
-    let var = |name| var(name).filter(|value| !value.is_empty());
     if let Some(path) = var(STATE) {
+        if path.is_empty() {
+            let message = "HOLDLINE_STATE is empty, perhaps by a variable that is not set; name a \
+                           file, or unset it for the default one";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         return Ok(path.into());
     }
     if let Some(machine) = machine {
@@ -228,11 +233,12 @@ mod tests {
         };
         let all = with(&[("HOLDLINE_STATE", "s.db"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")]);
         assert_eq!(all.unwrap(), Path::new("s.db"));
-        let xdg = with(&[("HOLDLINE_STATE", ""), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")]);
+        let xdg = with(&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")]);
         assert_eq!(xdg.unwrap(), Path::new("/x/holdline/locks.db"));
         let home = with(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]);
         assert_eq!(home.unwrap(), Path::new("/h/.local/state/holdline/locks.db"));
-        for none in [&[][..], &[("HOME", "")], &[("HOME", "relative")]] {
+        let empty = &[("HOLDLINE_STATE", ""), ("HOME", "/h")][..];
+        for none in [&[][..], &[("HOME", "")], &[("HOME", "relative")], empty] {
             assert_eq!(with(none).unwrap_err().kind(), ErrorKind::Invalid, "{none:?}");
         }
         let state = |name: &str| (name == STATE).then(|| "s.db".into());
