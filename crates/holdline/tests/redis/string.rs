@@ -39,6 +39,20 @@ async fn they_hold_while_we_wait() {
     assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0);
 }
 
+/// A release would make that lock's key a list, and so free the lock.
+#[tokio::test]
+async fn a_lock_whose_key_is_that_of_a_signal_stays() {
+    let Some(server) = private("string_signal", &[]) else { return };
+    let signals = open(&(url(&server) + "&signal_list=free:")).await.expect("opens");
+    let other = open(&url(&server)).await.expect("opens");
+    let held = Mutex::new(&other, "free:jobs").lock().await.expect("works");
+    let guard = Mutex::new(&signals, "jobs").lock().await.expect("works");
+    guard.unlock().await.expect("held");
+    held.unlock().await.expect("it was held all the time");
+    let error = Mutex::new(&signals, "free:jobs").try_lock().await.expect_err("it is a signal's");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
 #[tokio::test]
 async fn we_hold_while_they_wait() {
     let Some(server) = private("string_we", &[]) else { return };

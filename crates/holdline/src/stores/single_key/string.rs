@@ -10,7 +10,7 @@
 //! says so.
 
 use super::{Found, KeyLayout, LONGEST};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use crate::stores::redis::config::Signals;
 use crate::stores::redis::encode::id_from;
@@ -91,8 +91,16 @@ impl KeyLayout for Strings {
         |event| matches!(event, b"del" | b"expired" | b"evicted" | b"rename_from")
     }
 
-    fn check(&self, _key: &str) -> Result<()> {
-        Ok(())
+    fn check(&self, key: &str) -> Result<()> {
+        let list = &self.signals.list;
+        if list.is_empty() || !key.starts_with(list.as_str()) {
+            return Ok(());
+        }
+        let message = format!(
+            "lock \"{key}\" is refused: its key would be that of the list signal_list={list} which \
+             wakes the waiters of another lock; use another name"
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 }
 

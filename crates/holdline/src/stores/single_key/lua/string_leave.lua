@@ -14,7 +14,9 @@ local function fails(...)
   return type(answer) == 'table' and answer.err
 end
 if ARGV[2] ~= '' then
-  if fails('DEL', ARGV[2]) or fails('LPUSH', ARGV[2], 1) or fails('PEXPIRE', ARGV[2], 1000) then
+  -- The first fails if the key is no list, but a lock.
+  if fails('LPUSH', ARGV[2], 1) or fails('DEL', ARGV[2]) or fails('LPUSH', ARGV[2], 1)
+    or fails('PEXPIRE', ARGV[2], 1000) then
     done = 2
   end
 end
