@@ -54,9 +54,15 @@ async fn names_are_kept_apart_and_listed() {
 async fn a_key_of_others_is_not_overwritten_with_the_clock() {
     let Some(server) = private("clock_of_others", &[]) else { return };
     let client = server.open("?prefix=wall").await;
-    for command in [["SET", "wallclock", "12:30"], ["RPUSH", "wallclock", "12:30"]] {
+    for command in [
+        ["SET", "wallclock", "12:30"],
+        ["SET", "wallclock", "9223372036854775807"],
+        ["RPUSH", "wallclock", "12:30"],
+    ] {
         let _: redis::Value = server.query(&command);
-        let guard = Mutex::new(&client, command[0]).lock().await.expect("works");
+        // One that is new, and so looks at that key.
+        let lock = Mutex::new(&client, command.join(" "));
+        let guard = lock.lock().await.expect("works");
         assert!(guard.token() > 0);
         guard.unlock().await.expect("held");
         let kind: String = server.query(&["TYPE", "wallclock"]);
@@ -64,7 +70,7 @@ async fn a_key_of_others_is_not_overwritten_with_the_clock() {
             "list" => server.query(&["LINDEX", "wallclock", "0"]),
             _ => server.query(&["GET", "wallclock"]),
         };
-        assert_eq!(kept, "12:30");
+        assert_eq!(kept, command[2]);
         let _: i64 = server.query(&["DEL", "wallclock"]);
     }
 }

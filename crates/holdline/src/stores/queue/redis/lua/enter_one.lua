@@ -37,6 +37,7 @@ if kind == 1 then
       local clock = string.match(line, '^[^{]*') .. 'clock'
       local kept = redis.pcall('GET', clock)
       local reached = kept and (tonumber(kept) or now) or 0 -- what is no time belongs to others
+      if reached + span > MOST then reached = now end -- nor is that
       if reached < now - now % span and now + span < MOST then
         redis.pcall('SET', clock, now)
       elseif reached > now and last == 0 then
