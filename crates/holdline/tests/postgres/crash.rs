@@ -7,8 +7,17 @@ use holdline_testkit::{soon, until};
 
 /// Asynchronous commits are written when the WAL writer wakes: never, in these tests.
 async fn stop_wal_writer(server: &crate::server::Server) {
+    let sql = server.sql().await;
+    // One that is stopped while it writes keeps all others from writing. So it gets nothing to
+    // write: what the schema's installation has left is written first.
+    let write = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'x', 'x')";
+    sql.batch_execute(write).await.expect("works");
+    let idle = "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'walwriter' \
+                AND wait_event = 'WalWriterMain' \
+                AND pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()";
+    until("it has nothing to write", async || one(&sql, idle, &[]).await).await;
     let find = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
-    let pid: i32 = one(&server.sql().await, find, &[]).await;
+    let pid: i32 = one(&sql, find, &[]).await;
     let pid = rustix::process::Pid::from_raw(pid).expect("no zero");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
 }

@@ -163,9 +163,10 @@ impl LivenessDir {
         Ok(socket)
     }
 
-    /// Opens the folder if it exists.
+    /// Opens the folder if it exists. A link is not followed: it could lead a user who may write
+    /// more than its maker, such as root, to create files there, and to give them to that maker.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
         let by_folder = Path::new("/proc/self/fd").exists();
         Ok(LivenessDir { path: path.to_owned(), folder, by_folder, sharing: None, owner: None })
@@ -337,6 +338,18 @@ mod tests {
         assert_eq!(liveness_dir.stale_locks(), (vec![process], vec![]));
         liveness_dir.clear(process);
         assert!(liveness_dir.peer(process).is_none());
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, other) = (folder.path().join("live"), folder.path().join("other"));
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &live).unwrap();
+        let made = LivenessDir::open(&live, None, None).and_then(|found| found.create_own());
+        assert_eq!(made.map(drop).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert!(any_held(&live).is_err(), "it is not known");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     }
 
     #[test]
