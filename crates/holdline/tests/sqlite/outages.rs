@@ -190,35 +190,32 @@ async fn a_stuck_database_is_told_of_in_time() {
 
 /// A file system that can be frozen, which makes those hang that write to it, until it is dropped.
 struct Freezable {
-    mounted: tempfile::TempDir,
+    mounted: std::path::PathBuf,
     /// What the image is in.
     _folder: tempfile::TempDir,
 }
 
 impl Freezable {
-    fn new() -> Option<Self> {
-        let (mounted, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    /// Mounted at this folder.
+    fn new(at: &Path) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
         let made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
-            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(mounted.path()));
+            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(at));
         if !made {
             unprivileged("this user cannot make and mount a file system");
             return None;
         }
-        Some(Freezable { mounted, _folder: folder })
-    }
-
-    fn path(&self) -> &Path {
-        self.mounted.path()
+        Some(Freezable { mounted: at.to_owned(), _folder: folder })
     }
 
     fn freeze(&self) {
-        assert!(run(Command::new("fsfreeze").arg("-f").arg(self.path())));
+        assert!(run(Command::new("fsfreeze").arg("-f").arg(&self.mounted)));
     }
 
     fn thaw(&self) -> bool {
-        run(Command::new("fsfreeze").arg("-u").arg(self.path()))
+        run(Command::new("fsfreeze").arg("-u").arg(&self.mounted))
     }
 }
 
@@ -226,7 +223,7 @@ impl Drop for Freezable {
     fn drop(&mut self) {
         self.thaw();
         let limit = clock::now().after(Duration::from_secs(10));
-        while !run(Command::new("umount").arg(self.path())) && clock::now() < limit {
+        while !run(Command::new("umount").arg(&self.mounted)) && clock::now() < limit {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -258,20 +255,20 @@ fn keeps_other_locks(disk: &Freezable, file: &Path) {
 #[test]
 fn a_disk_that_hangs_keeps_nobody_from_renewing_other_locks() {
     let _alone = alone();
-    let Some(disk) = Freezable::new() else { return };
-    keeps_other_locks(&disk, &disk.path().join("locks.db"));
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Freezable::new(folder.path()) else { return };
+    keeps_other_locks(&disk, &folder.path().join("locks.db"));
 }
 
 /// The first renewal of a process starts what it is told by, which is beside the database. G14.
 #[test]
 fn a_disk_that_hangs_after_a_renewal_keeps_nobody_from_renewing_other_locks() {
     let _alone = alone();
-    let Some(disk) = Freezable::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
-    let live = disk.path().join("live");
+    let live = folder.path().join("locks.db.live");
     fs::create_dir(&live).unwrap();
-    std::os::unix::fs::symlink(&live, folder.path().join("locks.db.live")).unwrap();
+    let Some(disk) = Freezable::new(&live) else { return };
     keeps_other_locks(&disk, &file);
 }
 
