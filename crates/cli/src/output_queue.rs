@@ -83,7 +83,7 @@ impl OutputQueue {
     pub(crate) fn line(&'static self, text: String, notice: fn(u64) -> String) {
         let mut state = self.lock();
         state.notice = Some(notice);
-        if state.queue.len() >= MOST_LINES || state.bytes + text.len() > MOST_BYTES {
+        if !state.has_room(&text) {
             state.dropped += 1;
             return;
         }
@@ -160,6 +160,13 @@ impl OutputQueue {
 }
 
 impl State {
+    /// Whether a line fits. An empty queue takes one of any length: of a lock with many holders,
+    /// say.
+    fn has_room(&self, text: &str) -> bool {
+        let len = self.queue.len();
+        len == 0 || len < MOST_LINES && self.bytes + text.len() <= MOST_BYTES
+    }
+
     fn push(&mut self, chunk: Chunk) {
         self.bytes += chunk.text().len();
         self.queue.push_back(chunk);
@@ -283,7 +290,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chunk, State};
+    use super::{Chunk, MOST_BYTES, State};
 
     #[test]
     fn a_line_takes_the_place_of_a_live_one() {
@@ -294,6 +301,18 @@ mod tests {
         assert_eq!(shown(Chunk::Line("c".into())), "\r\x1b[Kc\n");
         assert_eq!(shown(Chunk::Live(String::new())), "\r\x1b[K");
         assert_eq!(shown(Chunk::Line("d".into())), "d\n");
+    }
+
+    #[test]
+    fn a_line_that_is_longer_than_the_queue_is_written_alone() {
+        let mut state = State::default();
+        let long = "x".repeat(MOST_BYTES + 1);
+        assert!(state.has_room(&long), "it would never be written");
+        state.push(Chunk::Line(long));
+        assert!(!state.has_room("x"));
+        state.pop();
+        state.push(Chunk::Line("x".into()));
+        assert!(state.has_room("x") && !state.has_room(&"x".repeat(MOST_BYTES)));
     }
 
     #[test]
