@@ -178,6 +178,19 @@ fn a_release_without_an_answer_is_told() {
     }
 }
 
+/// A run, by this script, that has said that a paused server does not answer its release.
+fn releases_unanswered(server: &Server, script: &str, name: &str) -> Running {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, HOLDLINE, name]).env("HOLDLINE_CONFIG", "");
+    let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
+    assert_eq!(running.line(), "in");
+    server.pause();
+    running.tell("\n");
+    let warning = running.line();
+    assert!(warning.contains("the store does not answer"), "{warning}");
+    running
+}
+
 /// Others would wait until the lease is over. A busy machine may take too long once.
 #[test]
 fn a_release_without_an_answer_is_tried_again_before_the_end() {
@@ -185,14 +198,7 @@ fn a_release_without_an_answer_is_tried_again_before_the_end() {
     let Some(server) = server() else { return };
     let script = "\"$0\" run --lease 60s \"$1\" -- sh -c 'echo in; read x' 2>&1";
     for name in ["x", "y", "z"] {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script, HOLDLINE, name]).env("HOLDLINE_CONFIG", "");
-        let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
-        assert_eq!(running.line(), "in");
-        server.pause();
-        running.tell("\n");
-        let warning = running.line();
-        assert!(warning.contains("the store does not answer"), "{warning}");
+        let running = releases_unanswered(&server, script, name);
         server.resume();
         let run = running.end();
         assert_eq!(run.code, 0, "{run:?}");
@@ -214,14 +220,7 @@ fn a_signal_ends_the_wait_for_a_release_that_is_not_answered() {
     let Some(server) = server() else { return };
     let script = "exec \"$0\" run --lease 60s \"$1\" -- sh -c 'echo in; read x' 2>&1";
     for name in ["x", "y", "z"] {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script, HOLDLINE, name]).env("HOLDLINE_CONFIG", "");
-        let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
-        assert_eq!(running.line(), "in");
-        server.pause();
-        running.tell("\n");
-        let warning = running.line();
-        assert!(warning.contains("the store does not answer"), "{warning}");
+        let mut running = releases_unanswered(&server, script, name);
         let began = Instant::now();
         while running.runs() {
             running.signal(Signal::TERM); // the first may come before the wait

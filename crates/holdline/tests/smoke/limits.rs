@@ -59,17 +59,11 @@ async fn a_lock_that_is_held_in_an_outage() {
     drop(held);
 }
 
-/// All tasks that wait for one name fail together after an outage of the client's bound (G24), and
-/// not one after the other, each after an outage of its own.
-#[tokio::test(flavor = "current_thread")]
-async fn tasks_in_a_long_outage() {
-    let chaos = Chaos::new(memory().await.store().clone());
-    let client = chaos.client().outage(Duration::from_millis(300));
-    client.inspect("x").await.expect("memory works");
-    chaos.always(Op::Enter, Fault::FailBefore);
+/// Eight tasks wait for one name, and none of them asks for itself until the outage is too long.
+async fn all_fail_together(chaos: &Chaos, client: &Client) {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let lock = Mutex::new(&client, "x");
+            let lock = Mutex::new(client, "x");
             tokio::spawn(async move { lock.lock().await })
         })
         .collect();
@@ -79,6 +73,17 @@ async fn tasks_in_a_long_outage() {
     }
     // One of them needs five.
     assert!(chaos.count(Op::Enter) < 16, "{} requests", chaos.count(Op::Enter));
+}
+
+/// All tasks that wait for one name fail together after an outage of the client's bound (G24), and
+/// not one after the other, each after an outage of its own.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_in_a_long_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client().outage(Duration::from_millis(300));
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    all_fail_together(&chaos, &client).await;
     chaos.heal();
     Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
 }
@@ -99,20 +104,11 @@ async fn tasks_at_a_store_that_can_only_be_read() {
             }
         }
     });
-    let lock = Mutex::new(&client, "x");
-    let tasks: Vec<_> = std::iter::repeat_with(|| lock.clone())
-        .take(8)
-        .map(|lock| tokio::spawn(async move { lock.lock().await }))
-        .collect();
-    for task in tasks {
-        let error = task.await.expect("no panic").expect_err("the store is away");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    }
+    all_fail_together(&chaos, &client).await;
     assert!(client.unavailable_for().is_some(), "a look says nothing of changes");
-    assert!(chaos.count(Op::Enter) < 16, "{} requests", chaos.count(Op::Enter));
     looker.abort();
     chaos.heal();
-    lock.lock().await.expect("it is back").unlock().await.expect("held");
+    Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
     assert_eq!(client.unavailable_for(), None);
 }
 
