@@ -4,8 +4,9 @@
 //! lock was lost, and for an entry that its caller's limit cut off within a quarter of a second. A
 //! store that has answered once is worth waiting for; one that never has may not exist.
 //!
-//! A store on a full disk, or a replica, can be read and not changed. Those who wait for a lock
-//! need a change, so a look that succeeds does not end an outage of changes.
+//! A replica can be read and not changed, and a store whose disk or memory is full may also let
+//! places be given up, but not taken. Those who wait for a lock need to take one, so a call that
+//! succeeds does not end an outage of calls that ask more of the store.
 
 use crate::clock;
 use crate::error::Result;
@@ -15,18 +16,20 @@ use std::time::Duration;
 
 /// The shortest interval at which an acquisition that does not ask the store checks for an outage.
 pub(crate) const OUTAGE_CHECK: Duration = Duration::from_millis(50);
-/// How long a change that failed counts for more than a look that succeeds: longer than the time
-/// between two requests of an acquisition that waits. A client that asks for no change any more
-/// learns from looks that the store is back.
-const CHANGES_COUNT: Duration = Duration::from_secs(10);
+/// How long a failed call counts for more than one that succeeds and asks less of the store: longer
+/// than the time between two requests of an acquisition that waits. A client that takes no lock any
+/// more learns from looks that the store is back.
+const FAILURE_COUNTS: Duration = Duration::from_secs(10);
 
-/// What a call does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a call does, in the order of what it asks of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     /// It reads.
     Look,
-    /// It takes, renews or gives up a place.
-    Change,
+    /// It removes a place.
+    Release,
+    /// It takes a place, or changes one.
+    Take,
 }
 
 /// The recent outcomes of calls to one store.
@@ -35,8 +38,8 @@ pub(crate) struct Availability {
     reached: AtomicBool,
     /// When calls began to fail; 0 if the last one was answered.
     away_since: AtomicU64,
-    /// When a change failed last, in this outage; 0 if none did.
-    change_failed: AtomicU64,
+    /// When each [`Call`] failed last, in this outage; 0 if none did.
+    failed_at: [AtomicU64; 3],
 }
 
 impl Availability {
@@ -64,10 +67,10 @@ impl Availability {
 
     fn answered(&self, address: impl FnOnce() -> String, call: Call) {
         if self.away_since.load(Ordering::Relaxed) != 0 {
-            if call == Call::Look && self.changes_fail() {
+            if self.more_fails(call) {
                 return;
             }
-            self.change_failed.store(0, Ordering::Relaxed);
+            self.failed_at.iter().for_each(|failed| failed.store(0, Ordering::Relaxed));
             let since = Time(self.away_since.swap(0, Ordering::Relaxed));
             if since != Time(0) && self.reached.load(Ordering::Relaxed) {
                 let away = since.until(clock::now());
@@ -76,10 +79,13 @@ impl Availability {
         }
     }
 
-    /// Whether a change has failed lately, and none was answered since.
-    fn changes_fail(&self) -> bool {
-        let failed = Time(self.change_failed.load(Ordering::Relaxed));
-        failed != Time(0) && clock::now() < failed.after(CHANGES_COUNT)
+    /// Whether a call that asks more of the store has failed lately, and none was answered since.
+    fn more_fails(&self, call: Call) -> bool {
+        let now = clock::now();
+        self.failed_at[call as usize + 1..].iter().any(|failed| {
+            let failed = Time(failed.load(Ordering::Relaxed));
+            failed != Time(0) && now < failed.after(FAILURE_COUNTS)
+        })
     }
 
     fn failed(
@@ -89,9 +95,7 @@ impl Availability {
         error: &std::fmt::Arguments<'_>,
     ) {
         let now = clock::now().0.max(1);
-        if call == Call::Change {
-            self.change_failed.store(now, Ordering::Relaxed);
-        }
+        self.failed_at[call as usize].store(now, Ordering::Relaxed);
         let first = self.away_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_ok() && self.has_answered() {
             tracing::warn!(store = address(), %error, "the store does not answer");
@@ -103,8 +107,8 @@ impl Availability {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// How long the store has not answered; `None` if the last call succeeded, or the last change
-    /// where changes fail.
+    /// How long the store has not answered; `None` if the last call succeeded, or the last
+    /// that takes a place where those fail.
     pub(crate) fn away_for(&self) -> Option<Duration> {
         let since = Time(self.away_since.load(Ordering::Relaxed));
         (since != Time(0)).then(|| since.until(clock::now()))

@@ -123,9 +123,9 @@ impl Client {
         LockMetrics::new(&self.inner.handles.metrics, recipe, name)
     }
 
-    /// How long the store has been unavailable; `None` if it answered the last call. A store that
-    /// can be read and not changed, as on a full disk, is unavailable for as long as acquisitions
-    /// and renewals fail.
+    /// How long the store has been unavailable; `None` if it answered the last call. A store on
+    /// a full disk, or a replica, which answers other calls, is unavailable for as long as
+    /// acquisitions and renewals fail.
     pub fn unavailable_for(&self) -> Option<Duration> {
         self.inner.handles.availability.away_for()
     }
@@ -320,7 +320,7 @@ impl Client {
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
         let note = kept(&OwnerInfo::eviction(reason), &name)?;
-        let token = self.answer(Call::Change, self.store().evict(&name, id, &note)).await?;
+        let token = self.answer(Call::Release, self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");
         }

@@ -109,7 +109,7 @@ async fn enter(
     let outcome = within(limit, call).await;
     // A store that takes longer than a caller's few milliseconds is not away.
     if outcome.is_some() || limit >= sent.after(SHORT_ANSWER) {
-        handles.note(Call::Change, outcome.as_ref());
+        handles.note(Call::Take, outcome.as_ref());
     }
     outcome
 }

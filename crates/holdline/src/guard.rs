@@ -271,7 +271,7 @@ impl Guard {
             polled
         });
         let left = clock::within(limit, call).await;
-        held.handles.note(Call::Change, left.as_ref());
+        held.handles.note(Call::Release, left.as_ref());
         match left {
             Some(Ok(there)) => {
                 self.empty = true;

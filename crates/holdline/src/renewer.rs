@@ -399,7 +399,7 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
             Err(Error::new(ErrorKind::Unavailable, "the store panicked; report it"))
         })
     });
-    handles.note(Call::Change, outcome.as_ref());
+    handles.note(Call::Release, outcome.as_ref());
     match outcome {
         Some(outcome) => outcome.map(|_| ()),
         None => Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time")),
@@ -415,7 +415,7 @@ pub(crate) async fn ask(
 ) -> Option<Result<()>> {
     let changes = held.changes();
     let outcome = clock::within(limit, held.renew(store, lease)).await;
-    held.handles.note(Call::Change, outcome.as_ref());
+    held.handles.note(Call::Take, outcome.as_ref());
     if held.changes() != changes {
         verify(held.ticket().id); // the next renewal sends what this one may have undone
     }
