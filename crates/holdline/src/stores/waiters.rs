@@ -14,7 +14,14 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     pub(crate) loss: LossHandler,
-    slots: Mutex<HashMap<TicketId, Slot>>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_ticket: HashMap<TicketId, Slot>,
+    /// The number of slots without a waiter.
+    idle: usize,
 }
 
 #[derive(Debug, Default)]
@@ -25,8 +32,8 @@ struct Slot {
     admitted: Option<Seq>,
 }
 
-/// The number of slots at which those without a waiter are dropped. A lost notice costs its waiter
-/// a bounded delay.
+/// The number of slots without a waiter at which they are dropped. A lost notice costs its waiter a
+/// bounded delay.
 const KEPT: usize = 4096;
 
 impl Waiters {
@@ -50,24 +57,24 @@ impl Waiters {
     /// Makes [`wake_all`](Self::wake_all) wake the next wait for this ticket, too.
     #[cfg(feature = "postgres")]
     pub(crate) fn expect(&self, id: TicketId) {
-        slot(&mut self.slots.lock(), id);
+        self.slots.lock().of(id);
     }
 
     fn notify(&self, id: TicketId, admitted: Option<Seq>) {
-        let mut slots = self.slots.lock();
-        slot(&mut slots, id).notify(admitted);
+        self.slots.lock().of(id).notify(admitted);
     }
 
     /// Wakes all waiters, because notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
-        self.slots.lock().values_mut().for_each(|slot| slot.notify(None));
+        self.slots.lock().by_ticket.values_mut().for_each(|slot| slot.notify(None));
     }
 
     /// Whether there are no waiters.
     #[cfg(feature = "postgres")]
     pub(crate) fn are_none(&self) -> bool {
-        self.slots.lock().values().all(|slot| slot.waiting == 0)
+        let slots = self.slots.lock();
+        slots.by_ticket.len() == slots.idle
     }
 
     /// Waits for a notice to this ticket. Returns the place of its admission, if the notice reports
@@ -75,16 +82,22 @@ impl Waiters {
     pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
-        self.slots.lock().get(&id).and_then(|slot| slot.admitted)
+        self.slots.lock().by_ticket.get(&id).and_then(|slot| slot.admitted)
     }
 }
 
-/// The slot of a ticket, which is made if need be.
-fn slot(slots: &mut HashMap<TicketId, Slot>, id: TicketId) -> &mut Slot {
-    if slots.len() >= KEPT && !slots.contains_key(&id) {
-        slots.retain(|_, slot| slot.waiting > 0);
+impl Slots {
+    /// The slot of a ticket, which is made if need be.
+    fn of(&mut self, id: TicketId) -> &mut Slot {
+        if !self.by_ticket.contains_key(&id) {
+            if self.idle >= KEPT {
+                self.by_ticket.retain(|_, slot| slot.waiting > 0);
+                self.idle = 0;
+            }
+            self.idle += 1;
+        }
+        self.by_ticket.entry(id).or_default()
     }
-    slots.entry(id).or_default()
 }
 
 impl Slot {
@@ -107,7 +120,12 @@ struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     fn new(waiters: &'a Waiters, id: TicketId) -> Self {
         let mut slots = waiters.slots.lock();
-        let slot = slots.entry(id).or_default();
+        let Slots { by_ticket, idle } = &mut *slots;
+        let slot = by_ticket.entry(id).or_insert_with(|| {
+            *idle += 1;
+            Slot::default()
+        });
+        *idle -= usize::from(slot.waiting == 0);
         slot.waiting += 1;
         Waiter { waiters, id, notify: Arc::clone(&slot.notify) }
     }
@@ -116,10 +134,10 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut slots = self.waiters.slots.lock();
-        if let Some(slot) = slots.get_mut(&self.id) {
+        if let Some(slot) = slots.by_ticket.get_mut(&self.id) {
             slot.waiting -= 1;
             if slot.waiting == 0 {
-                slots.remove(&self.id);
+                slots.by_ticket.remove(&self.id);
             }
         }
     }
@@ -174,6 +192,28 @@ pub(super) mod tests {
         waiters.wake(TicketId(8));
         assert_eq!(panics.now_or_never(), Some(None));
         assert_eq!(waiters.wait(TicketId(8)).now_or_never(), Some(None));
+    }
+
+    /// Notices that no waiter has come for are few, however many wait for others.
+    #[test]
+    fn a_notice_is_kept_however_many_wait() {
+        let waiters = Waiters::default();
+        let wait = |id| Box::pin(waiters.wait(TicketId(id)));
+        let mut waits: Vec<_> = (0..KEPT as u128).map(wait).collect();
+        assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+        let early = [1, 2, 3].map(|more| TicketId(KEPT as u128 + more));
+        early.iter().for_each(|id| waiters.wake(*id));
+        for id in early {
+            assert_eq!(waiters.wait(id).now_or_never(), Some(None));
+        }
+        drop(waits);
+        let left = |waiters: &Waiters| {
+            let slots = waiters.slots.lock();
+            (slots.by_ticket.len(), slots.idle)
+        };
+        assert_eq!(left(&waiters), (0, 0));
+        (0..2 * KEPT as u128 + 7).for_each(|id| waiters.wake(TicketId(id)));
+        assert_eq!(left(&waiters), (7, 7), "the number of kept notices is bounded");
     }
 
     #[tokio::test]
