@@ -168,7 +168,7 @@ impl Attempt<'_> {
             self.take_back().await?;
             return Err(self.exhausted());
         }
-        if member.seq >= layout::MANY {
+        if member.warns() {
             tracing::warn!(
                 name = %self.record.line, number = member.seq,
                 "the sequence numbers of a lock will soon be used up: delete its empty node"

@@ -16,8 +16,9 @@ pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 /// The last usable number. The server's numbers have 32 bits: once they are used up, the server
 /// keeps giving the last one, and no client can tell which node came first.
 const LAST: i64 = 2_147_000_000;
-/// The number from which a warning is logged.
-pub(super) const MANY: i64 = 2_000_000_000;
+/// The number from which warnings are logged, one in so many numbers: there are 147 million of them.
+const MANY: i64 = 2_000_000_000;
+const WARNED_OF: i64 = 10_000;
 
 /// The data of one of our nodes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,6 +88,11 @@ impl Member {
     /// Whether the numbers are used up, so that they no longer tell the order.
     pub(super) fn is_exhausted(&self) -> bool {
         !self.long && !(0..LAST).contains(&self.seq)
+    }
+
+    /// Whether to warn that the numbers will soon be used up.
+    pub(super) fn warns(&self) -> bool {
+        !self.long && self.seq >= MANY && self.seq % WARNED_OF == 0
     }
 }
 
@@ -187,6 +193,17 @@ mod tests {
         }
         let kazoo = "a7b3a4de05a84b0f8a056a1b2b7b0b57__lock__-999999999";
         assert_eq!(Member::read(kazoo).map(|member| member.seq), Some(-999_999_999));
+    }
+
+    /// A busy lock has a thousand numbers a second, for days.
+    #[test]
+    fn few_numbers_are_warned_of() {
+        let warns = |rest: &str| Member::read(&format!("{ID}{rest}")).is_some_and(|it| it.warns());
+        let number = |number: i64| format!("-lock-{number:010}");
+        let count = |numbers: std::ops::Range<i64>| numbers.filter(|n| warns(&number(*n))).count();
+        assert_eq!(count(MANY - 100_000..MANY), 0);
+        assert_eq!(count(MANY + 1..MANY + 100_001), 10);
+        assert!(!warns(&format!("-lock-{MANY:019}")), "these do not run out");
     }
 
     fn line(names: &[&str]) -> Vec<Member> {
