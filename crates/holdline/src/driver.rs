@@ -42,7 +42,7 @@ pub(crate) async fn acquire(
     let mut action = acquisition.restart();
     let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
-    // A request for this ticket got no answer: it may arrive late, and take a place.
+    // A request for this ticket may arrive late, and take a place.
     let (mut doubtful, mut last_error) = (false, None);
     loop {
         // A store that is always ready, without I/O, would keep the thread from other tasks.
@@ -54,6 +54,8 @@ pub(crate) async fn acquire(
                 let outcome = enter(handles, request, &ticket, how, sent).await;
                 match outcome {
                     Some(Ok(standing)) => {
+                        // The store may have repeated the request by which it took its place.
+                        doubtful |= standing == Standing::Lost;
                         // The ticket has no place, and no late request can take one.
                         if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
                             on_cancel.id = None;

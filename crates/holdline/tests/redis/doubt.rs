@@ -245,6 +245,31 @@ async fn a_try_that_comes_late_takes_nothing() {
     assert_eq!(direct.inspect("x").await.expect("works").holders, []);
 }
 
+/// G7: nor does a ticket that was removed from the queue, when its first request comes after that.
+#[tokio::test]
+async fn a_request_that_comes_late_is_barred_though_its_place_was_removed() {
+    let Some(server) = private("late_removed", &[]) else { return };
+    let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
+    let over = late.open().await;
+    let guard = Mutex::new(&direct, "x").lock().await.expect("works");
+    late.keep_next(false);
+    let lock = Mutex::new(&over, "x");
+    let next = tokio::spawn(async move { lock.lock().await });
+    let waiter = async |but: Option<TicketId>| {
+        let waiters = direct.inspect("x").await.expect("works").waiters;
+        waiters.iter().map(|waiter| waiter.id).find(|id| Some(*id) != but)
+    };
+    until("it waits", async || waiter(None).await.is_some()).await;
+    let removed = waiter(None).await.expect("it waits");
+    direct.force_unlock("x", removed, "test").await.expect("works").expect("it waited");
+    until("it waits again", async || waiter(Some(removed)).await.is_some()).await;
+    over.settle().await;
+    guard.unlock().await.expect("held");
+    next.await.expect("no panic").expect("its turn").unlock().await.expect("held");
+    late.deliver();
+    assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
 /// G7: nor does one whose second request could not be sent, and which was given up.
 #[tokio::test]
 async fn a_request_that_comes_late_is_barred() {

@@ -29,6 +29,21 @@ async fn a_ticket_is_given_up_if_an_answer_is_missing_though_a_later_one_came() 
     }
 }
 
+/// G7: the store may have repeated the request that took the place, and the first come late.
+#[tokio::test(flavor = "current_thread")]
+async fn a_ticket_that_has_lost_its_place_is_given_up() {
+    let store = Scripted::new(|before, _| match before {
+        0 => waits(Some(Seq(7)), Duration::ZERO),
+        1 => Answer::Is(Standing::Lost),
+        _ => ADMITTED,
+    });
+    let client = store.client();
+    let guard = Mutex::new(&client, "x").lock().await.expect("it is admitted");
+    client.settle().await;
+    assert_ne!(store.entries()[0].id, guard.ticket());
+    assert_eq!(store.departures(), 1);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_lost_lock_is_lost_though_the_store_does_not_answer() {
     let client = holdline::open("memory:").await.expect("memory opens");
