@@ -169,8 +169,8 @@ impl Late {
         Late { address, server, state }
     }
 
-    async fn open(&self) -> Client {
-        let client = open(&format!("redis://{}", self.address)).await.expect("opens");
+    async fn open(&self, options: &str) -> Client {
+        let client = open(&format!("redis://{}{options}", self.address)).await.expect("opens");
         let lock = Mutex::new(&client, "another");
         lock.lock().await.expect("works").unlock().await.expect("held"); // it knows the scripts
         client
@@ -235,7 +235,7 @@ fn pass_on(state: &Cell<LateState>, mut client: &TcpStream, mut server: &TcpStre
 async fn a_try_that_comes_late_takes_nothing() {
     let Some(server) = private("late_try", &[]) else { return };
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
-    let over = late.open().await;
+    let over = late.open("").await;
     let guard = Mutex::new(&direct, "x").lock().await.expect("works");
     late.keep_next(false);
     assert!(Mutex::new(&over, "x").try_lock().await.expect("asked again").is_none());
@@ -250,7 +250,7 @@ async fn a_try_that_comes_late_takes_nothing() {
 async fn a_request_that_comes_late_is_barred_though_its_place_was_removed() {
     let Some(server) = private("late_removed", &[]) else { return };
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
-    let over = late.open().await;
+    let over = late.open("").await;
     let guard = Mutex::new(&direct, "x").lock().await.expect("works");
     late.keep_next(false);
     let lock = Mutex::new(&over, "x");
@@ -275,7 +275,7 @@ async fn a_request_that_comes_late_is_barred_though_its_place_was_removed() {
 async fn a_request_that_comes_late_is_barred() {
     let Some(server) = private("late_enter", &[]) else { return };
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
-    let over = late.open().await;
+    let over = late.open("").await;
     let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
     late.keep_next(true);
     let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await;
@@ -291,7 +291,7 @@ async fn a_request_that_comes_late_is_barred() {
 async fn a_request_whose_reply_makes_no_sense_is_barred() {
     let Some(server) = private("late_nonsense", &[]) else { return };
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
-    let over = late.open().await;
+    let over = late.open("").await;
     let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
     late.keep_next_and_say(":7\r\n");
     let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await;
@@ -307,7 +307,7 @@ async fn a_request_whose_reply_makes_no_sense_is_barred() {
 async fn a_request_that_comes_late_is_barred_by_the_departure_that_is_answered() {
     let Some(server) = private("late_twice", &[]) else { return };
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
-    let over = late.open().await;
+    let over = late.open("").await;
     let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
     late.keep_next(true);
     over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await.expect_err("no answer");
@@ -321,6 +321,26 @@ async fn a_request_that_comes_late_is_barred_by_the_departure_that_is_answered()
     late.state.lock().expect("no panic").kept = request;
     late.deliver();
     assert_eq!(direct.inspect("x").await.expect("works").holders, []);
+}
+
+/// G7: a try without a line is in doubt, too, so that its caller gives up what it may yet take.
+#[tokio::test]
+async fn a_try_without_a_line_that_comes_late_is_given_up() {
+    let Some(server) = private("late_string_try", &[]) else { return };
+    let late = Late::to(&server);
+    for scheme in ["string", "redisson"] {
+        let direct = server.open(&format!("?scheme={scheme}")).await;
+        let over = late.open(&format!("?scheme={scheme}")).await;
+        let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
+        let guard = Mutex::new(&direct, "x").lock().await.expect("works");
+        late.keep_next(false);
+        let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Try).await;
+        assert_eq!(entered.expect_err("nobody knows").kind(), ErrorKind::Unavailable, "{scheme}");
+        guard.unlock().await.expect("held");
+        late.deliver();
+        assert!(over.store().leave(&name, ticket.id).await.expect("works"), "{scheme}");
+        assert_eq!(direct.inspect("x").await.expect("works").holders, [], "{scheme}");
+    }
 }
 
 /// A proxy that can stall one of its connections.

@@ -32,7 +32,7 @@ use crate::stores::redis::keys::{EVICTIONS, beside};
 use crate::stores::redis::pubsub::PubSub;
 use crate::stores::redis::{encode::millis, keys, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
-use holdline_redis_client::{Connection, Script};
+use holdline_redis_client::{Connection, Script, broken};
 use redis::{Cmd, Value};
 pub(super) use redisson::Redisson;
 use std::fmt;
@@ -174,6 +174,10 @@ impl SingleKey {
         let standing = standing.ok_or_else(|| self.invalid_reply(connection, &answer))?;
         if let Some(request) = request.filter(|_| !repeated) {
             request.answered();
+        }
+        if repeated && matches!(standing, Standing::Waiting { .. }) {
+            // The earlier attempt may yet take the lock, which the caller must give up.
+            return Err(explain(broken(false), &self.shared.address, &format!("lock \"{key}\"")));
         }
         Ok(standing)
     }
