@@ -140,6 +140,28 @@ impl Sessions {
         }
     }
 
+    /// Records the holder of a lock.
+    async fn record(&self, line: &Name, asked: &Asked, session: u64) -> Answered<Answer> {
+        let key = self.key(line);
+        let record = text::record(&key, &asked.ticket, session, &asked.note);
+        let first = self.records.call_for(None, record.clone()).await?;
+        if first.changed > 0 {
+            return Ok(first);
+        }
+        self.records.call(&text::make_line(&key)).await?; // the name's first use
+        let second = self.records.call_for(None, record).await?;
+        Ok(Answer { repeated: first.repeated || second.repeated, ..second })
+    }
+
+    /// Gives a session another number.
+    async fn rename(&self, link: &mut Watched) -> Answered<()> {
+        let (from, to) = (link.session, fastrand::u64(1..1 << 63));
+        let limit = clock::now().after(self.config().timeout);
+        let renamed = answered(limit, link.conn.ask(&text::rename_session(from, to))).await?;
+        link.session = to;
+        if renamed.number() == Some(2) { Ok(()) } else { Err(Fault::Silence) }
+    }
+
     /// Releases a lock that is not on record, and keeps its connection.
     async fn give_back(&self, line: &Name, mut link: Watched) {
         let free = if self.is_named() { text::release_lock(line) } else { "ROLLBACK".to_owned() };
@@ -225,17 +247,20 @@ impl Dialect for Sessions {
             }
             taken => taken,
         };
-        let Some(link) = taken? else { return Ok(None) };
+        let Some(mut link) = taken? else { return Ok(None) };
         if asked.caller.is_closed() {
             self.give_back(line, link).await; // the caller has given up
             return Ok(None);
         }
-        let key = self.key(line);
-        let record = text::record(&key, &asked.ticket, link.session, &asked.note);
-        let mut answer = self.records.call_for(None, record.clone()).await?;
-        if answer.changed == 0 {
-            self.records.call(&text::make_line(&key)).await?; // the name's first use
-            answer = self.records.call_for(None, record).await?;
+        let mut answer = self.record(line, asked, link.session).await?;
+        if answer.repeated {
+            // The first request may come late, when this session has another lock. It must not name
+            // this session then.
+            self.rename(&mut link).await?;
+            answer = self.record(line, asked, link.session).await?;
+            if answer.repeated {
+                return Err(Fault::doubtful());
+            }
         }
         // If nothing was recorded, the session has ended.
         Ok((answer.changed > 0).then_some((link, Seq(answer.insert_id))))

@@ -320,6 +320,11 @@ pub(super) fn name_session(session: u64) -> String {
     format!("SELECT GET_LOCK({}, 0)", session_key(session))
 }
 
+/// Gives a session another number: 2 if it had the first one, and nobody has the other.
+pub(super) fn rename_session(from: u64, to: u64) -> String {
+    format!("SELECT RELEASE_LOCK({}) + GET_LOCK({}, 0)", session_key(from), session_key(to))
+}
+
 /// Ends the connection that has this session at that moment. If none has, that is connection 0,
 /// which never exists.
 pub(super) fn end_session(session: u64) -> String {
