@@ -200,7 +200,12 @@ impl LocalWaiter {
         // store has never answered, they give up with it.
         let given_up = || self.queue.gave_up.load(Ordering::Relaxed);
         let before = given_up();
-        let away = || self.outage(handles).filter(|_| handles.availability.has_answered());
+        let began = clock::now();
+        // Since an outage that began earlier, nobody may have asked the store.
+        let away = || {
+            let outage = self.outage(handles).filter(|_| handles.availability.has_answered());
+            outage.map(|away| away.min(began.until(clock::now())))
+        };
         let mut permit = pin!(permits.acquire_many(permits_for(request.weight)));
         loop {
             let rest = request.outage.saturating_sub(away().unwrap_or_default());

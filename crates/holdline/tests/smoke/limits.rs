@@ -1,10 +1,14 @@
 //! What ends by time: the place of a dead waiter, an outage, some of several locks, a look at a
 //! group.
 
+use super::scripted::{Answer, Scripted};
 use futures_util::FutureExt;
+use holdline::store::{Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::until;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 async fn memory() -> Client {
@@ -114,6 +118,28 @@ async fn tasks_at_a_store_that_can_only_be_read() {
     chaos.heal();
     Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
     assert_eq!(client.unavailable_for(), None);
+}
+
+/// An outage that ended while nobody asked the store is not held against those who ask it now and
+/// are not answered at once (G24).
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_after_a_long_outage() {
+    let outage = Duration::from_secs(3);
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let admitted = Answer::After(Duration::from_millis(200), Standing::Admitted(Seq(7)));
+    let store = Scripted::new(move |_, _| {
+        if away.load(Ordering::Relaxed) { Answer::Fails(ErrorKind::Unavailable) } else { admitted }
+    });
+    let client = store.client().outage(outage);
+    let lock = Mutex::new(&client, "x");
+    let use_it = async || lock.lock().await.expect("it is answered").unlock().await.expect("held");
+    use_it().await;
+    is_away.store(true, Ordering::Relaxed);
+    lock.try_lock().await.expect_err("the store is away");
+    is_away.store(false, Ordering::Relaxed);
+    tokio::time::sleep(outage).await;
+    tokio::join!(use_it(), use_it());
 }
 
 /// A guard was dropped, and the store cannot be asked whether its lock is free (G25).
