@@ -24,9 +24,17 @@ const NAME: &str = "holdline";
 #[derive(Debug, PartialEq, Eq)]
 struct Pipe(PathBuf);
 
-/// The process that called this one. `None` if it has ended.
+/// Whether `/proc` tells of the processes that this one can name: in a PID namespace of its own it
+/// may be that of another, where our ids are other processes'.
+pub(crate) fn proc_is_ours() -> bool {
+    let own = fs::read_link("/proc/self").ok();
+    own.is_some_and(|own| own.to_str() == Some(&getpid().as_raw_nonzero().to_string()))
+}
+
+/// The process that called this one. `None` if it has ended, or if it cannot be told from a
+/// subshell of it.
 pub(crate) fn find() -> Option<Pid> {
-    let parent = getppid()?;
+    let parent = getppid().filter(|_| proc_is_ours())?;
     let Some(ours) = Pipe::at(getpid(), 1) else { return not_init(parent) };
     match reader_of_subshell(parent) {
         // A subshell that reads what we print goes on with it.
@@ -75,6 +83,9 @@ pub(crate) fn stderr_is_awaited(owner: Option<Pid>) -> bool {
 
 /// The file that a process has open at this number, as `/proc` names it.
 fn file(process: Pid, number: i32) -> Option<PathBuf> {
+    if !proc_is_ours() {
+        return None;
+    }
     fs::read_link(format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).ok()
 }
 
@@ -104,6 +115,9 @@ struct Process {
 
 impl Process {
     fn find(process: Pid) -> Option<Process> {
+        if !proc_is_ours() {
+            return None;
+        }
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
         // The name is in parentheses, and may contain parentheses itself.
         let (head, fields) = stat.rsplit_once(") ")?;

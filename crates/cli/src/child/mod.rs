@@ -258,9 +258,9 @@ impl Running {
         }
     }
 
-    /// Whether any of its processes is left.
+    /// Whether any of its processes is left, when the command itself has been waited for.
     fn is_left(&self) -> bool {
-        Descendants::reap(self.pid);
+        tree::reap_all();
         self.grouped && test_kill_process_group(self.pid).is_ok()
             || !self.descendants.alive().pids().is_empty()
     }

@@ -2,13 +2,14 @@
 //!
 //! A nested `holdline run` gives its own command a group; a daemon starts a session, and its parent
 //! ends. To keep them below us, the program is a *subreaper* while a command runs: processes that
-//! lose their parent become its children instead of those of process 1. This needs Linux and
-//! `/proc`; elsewhere the process group must suffice.
+//! lose their parent become its children instead of those of process 1. This needs Linux and a
+//! `/proc` of our PID namespace; elsewhere the process group must suffice.
 
+use crate::caller::proc_is_ours;
 use crate::exit::{Exit, Failure};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, wait, waitid, waitpid,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -93,6 +94,11 @@ impl Descendants {
     }
 }
 
+/// Reaps all children that have ended, when the command itself has been waited for.
+pub(crate) fn reap_all() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
 impl Tree {
     /// The adopted processes and their descendants that are not in this group. `self` has parents
     /// before their children.
@@ -156,8 +162,12 @@ fn below(without: &[ProcessKey]) -> Vec<ProcessKey> {
     found
 }
 
-/// All visible processes of the system.
+/// All visible processes of the system. None if their ids are those of another PID namespace, where
+/// a signal would reach other processes.
 fn all() -> Vec<ProcessKey> {
+    if !proc_is_ours() {
+        return Vec::new();
+    }
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(read_process).collect()

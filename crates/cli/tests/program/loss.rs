@@ -130,6 +130,26 @@ fn processes_from_before_the_command_are_left_alone() {
     }
 }
 
+/// In a PID namespace without a `/proc` of its own, that of the namespace around it lists other
+/// processes: here process 1 is not the program, and has a child that is not the program's.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_proc_of_another_namespace_lists_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return holdline_testkit::missing("the right to make a process namespace (root)");
+    }
+    let place = Place::new();
+    let script = "sleep 600 & unshare --pid --fork \"$0\" run --fixed-lease --lease 2s x -- \
+                  sh -c \"echo in; sleep 600\"; echo $?";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script, HOLDLINE]);
+    unshare.env("HOLDLINE_STORE", place.url()).env("HOLDLINE_CONFIG", "");
+    let mut running = Running::start(&mut unshare);
+    assert_eq!((running.line().as_str(), running.line().as_str()), ("in", "76"));
+    let run = running.end();
+    assert!(run.err.contains("was lost") && !run.err.contains("even by KILL"), "{run:?}");
+}
+
 /// Starts a run, jams the store, and waits until the run ends: before its lease is over, but on a
 /// busy machine not each time.
 fn jammed(flags: &[&str], script: &str) -> super::common::Run {

@@ -6,10 +6,14 @@ use std::process::Command;
 
 /// A shell that runs a script in which `$H` is the program.
 fn shell(place: &Place, name: &str, script: &str) -> Running {
+    Running::start(&mut shell_command(place, name, script))
+}
+
+fn shell_command(place: &Place, name: &str, script: &str) -> Command {
     let mut command = Command::new(name);
     command.args(["-c", script]).env("H", HOLDLINE).env("HOLDLINE_STORE", place.url());
     command.env("HOLDLINE_CONFIG", "").env("XDG_RUNTIME_DIR", place.path(""));
-    Running::start(&mut command)
+    command
 }
 
 /// The process whose end releases the lock `x`: the holder has a descriptor of it.
@@ -201,6 +205,22 @@ fn a_script_may_be_process_1() {
     script.tell("\n");
     assert_eq!(script.line(), "0");
     assert_eq!(script.end().code, 0);
+}
+
+/// There the caller cannot be told from a subshell of it, whose end would end the lock at once.
+#[test]
+fn with_the_proc_of_another_namespace_the_owner_must_be_named() {
+    let place = Place::new();
+    if !rustix::process::geteuid().is_root() {
+        return holdline_testkit::missing("the right to make a process namespace (root)");
+    }
+    let script = "exec unshare --pid --fork bash -c \"bash -c '
+        \\$H acquire -n x; echo \\$?
+        lock=\\$(\\$H acquire -n --owner \\$\\$ x | cat) || exit
+        \\$H try -q x; echo \\$?; \\$H release \\$lock; echo \\$?'; exit\"";
+    let run = finish(&mut shell_command(&place, "bash", script));
+    assert_eq!((run.code, run.out.as_str()), (0, "64\n75\n0\n"), "{run:?}");
+    assert!(run.err.contains("--owner"), "{run:?}");
 }
 
 #[test]
