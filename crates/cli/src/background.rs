@@ -26,7 +26,6 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getuid, kill_process, pidfd_open, pidfd_send_signal,
 };
 use serde_json::{Value, json};
-use std::ffi::OsString;
 use std::future::pending;
 use std::io::{ErrorKind, stdin};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -436,10 +435,14 @@ async fn remove_stale(folder: &Path) {
 fn folders() -> impl Iterator<Item = PathBuf> {
     let uid = getuid().as_raw();
     // After `su` it may be another user's.
-    let own = |path: &OsString| std::fs::metadata(path).is_ok_and(|about| about.uid() == uid);
-    let session = std::env::var_os("XDG_RUNTIME_DIR").filter(own);
-    let session = session.map(|path| PathBuf::from(path).join("holdline"));
-    session.into_iter().chain([std::env::temp_dir().join(format!("holdline-{uid}"))])
+    let own = |path: &PathBuf| path.metadata().is_ok_and(|about| about.uid() == uid);
+    // A relative path would be another folder for a `release` elsewhere.
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let session = session.filter(|path| path.is_absolute()).filter(own);
+    let temporary = Some(std::env::temp_dir()).filter(|path| path.is_absolute());
+    let temporary = temporary.unwrap_or_else(|| "/tmp".into());
+    let session = session.map(|path| path.join("holdline"));
+    session.into_iter().chain([temporary.join(format!("holdline-{uid}"))])
 }
 
 /// The sockets of a handle: those whose owners are above this process, the nearest first, then that

@@ -401,6 +401,19 @@ fn a_folder_whose_name_is_too_long_for_a_socket_is_an_error() {
 }
 
 #[test]
+fn a_relative_folder_for_sockets_is_ignored() {
+    let place = Place::new();
+    for (session, temporary) in [(".", "."), ("", "")] {
+        let script = "cd \"$1\"; lock=$($H acquire x) || exit; cd /; exec $H release $lock";
+        let mut command = shell_command(&place, "bash", script);
+        command.args(["bash".as_ref(), place.path("").as_os_str()]);
+        command.env("XDG_RUNTIME_DIR", session).env("TMPDIR", temporary);
+        let run = finish(&mut command);
+        assert_eq!((run.code, run.err.as_str()), (0, ""));
+    }
+}
+
+#[test]
 fn a_release_does_not_wait_for_ever_for_a_stopped_holder() {
     let place = Place::new();
     let run = |args: &[&str]| finish(place.command(args).env("TMPDIR", place.path("")));
