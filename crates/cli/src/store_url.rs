@@ -26,7 +26,8 @@ pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
     }
     let Ok(folder) = std::env::current_dir() else { return Ok(url.to_owned()) };
     let quorum = if url.starts_with("quorum:") { "quorum:" } else { "" };
-    let nodes: Vec<String> = nodes.iter().map(|node| absolute(node, &folder)).collect();
+    let nodes: Result<Vec<String>, _> = nodes.iter().map(|node| absolute(node, &folder)).collect();
+    let nodes = nodes?;
     Ok(format!("{quorum}{}", nodes.join(",")))
 }
 
@@ -53,20 +54,26 @@ pub(crate) fn of_default() -> Option<String> {
     None
 }
 
-fn absolute(url: &str, folder: &Path) -> String {
-    let Some(rest) = url.strip_prefix("sqlite:") else { return url.to_owned() };
+fn absolute(url: &str, folder: &Path) -> Result<String, Failure> {
+    let Some(rest) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
     // The library refuses these, with its own message.
     if rest.starts_with(['/', '~', ':', '?'])
         || rest.is_empty()
         || rest.starts_with("file:")
         || rest.contains(char::is_control)
     {
-        return url.to_owned();
+        return Ok(url.to_owned());
     }
     let (path, options) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
     let whole = folder.join(path);
-    let Some(whole) = whole.to_str() else { return url.to_owned() };
-    format!("sqlite:{}{options}", written(whole))
+    // The command may go to another folder, where the relative path is another store.
+    let whole = whole.to_str().ok_or_else(|| {
+        Failure::usage(
+            "the name of this folder is not UTF-8, and no URL can have it: name the store by an \
+             absolute path (sqlite:/...)",
+        )
+    })?;
+    Ok(format!("sqlite:{}{options}", written(whole)))
 }
 
 /// An absolute path, encoded for a URL.
@@ -91,6 +98,8 @@ fn written(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{absolute, resolve};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
     #[test]
@@ -103,11 +112,15 @@ mod tests {
             ("redis://host", "redis://host"),
             ("", ""),
         ] {
-            assert_eq!(absolute(url, Path::new("/here")), whole);
+            assert_eq!(absolute(url, Path::new("/here")).unwrap(), whole);
         }
-        let odd = absolute("sqlite:a.db?mode=660", Path::new("/what?"));
+        let odd = absolute("sqlite:a.db?mode=660", Path::new("/what?")).unwrap();
         assert_eq!(odd, "sqlite:///what%3f/a.db?mode=660");
-        assert_eq!(absolute("sqlite:a.db", Path::new("/a\n%b")), "sqlite:///a%0a%25b/a.db");
+        let odd = absolute("sqlite:a.db", Path::new("/a\n%b")).unwrap();
+        assert_eq!(odd, "sqlite:///a%0a%25b/a.db");
+        let unnamed = Path::new(OsStr::from_bytes(b"/\xff"));
+        assert!(absolute("sqlite:a.db", unnamed).is_err());
+        assert_eq!(absolute("sqlite:/a.db", unnamed).unwrap(), "sqlite:/a.db");
     }
 
     #[test]
