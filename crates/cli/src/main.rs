@@ -102,7 +102,7 @@ fn explain(error: &clap::Error) -> Exit {
         let text = format!("{}{}", text.trim_end(), tip.unwrap_or_default());
         match unparsed() {
             printer if printer.json => printer.fail(&Failure::usage(text)),
-            _ => Printer::raw(&text),
+            _ => Printer::lines(&text),
         }
         return Exit::USAGE;
     }

@@ -83,9 +83,9 @@ impl Printer {
         STDERR.live(live_line::cut(&clean(&redact(&line(width))), width));
     }
 
-    /// Prints text on stderr as is, without waiting for a reader.
-    pub(crate) fn raw(text: &str) {
-        STDERR.line(redact(text), |count| sentence(&dropped(count)));
+    /// Prints lines on stderr, without waiting for a reader.
+    pub(crate) fn lines(text: &str) {
+        STDERR.line(escape(&redact(text)), |count| sentence(&dropped(count)));
     }
 
     /// Waits, for a short time, until all output is written.

@@ -79,6 +79,11 @@ fn words_of_others_cannot_hide_or_turn_what_is_shown() {
         assert!(!hidden(&run.out) && !hidden(&run.err), "{args:?}: {run:?}");
         assert!(!run.out.is_empty() || !run.err.is_empty());
     }
+    for args in [&["run", "x", "--\u{202e}b\u{9b}2J"][..], &["\u{202e}"]] {
+        let run = place.run(args);
+        assert!(run.code == 64 && run.err.contains("202e"), "{args:?}: {run:?}");
+        assert!(!hidden(&run.err) && !run.err.contains('\u{9b}'), "{args:?}: {run:?}");
+    }
     let json = place.status(name);
     assert_eq!((&json["name"], &json["holders"][0]["label"]), (&name.into(), &words.into()));
     drop(holder);
