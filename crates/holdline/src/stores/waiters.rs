@@ -202,7 +202,9 @@ pub(super) mod tests {
         let mut waits: Vec<_> = (0..KEPT as u128).map(wait).collect();
         assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
         let early = [1, 2, 3].map(|more| TicketId(KEPT as u128 + more));
-        early.iter().for_each(|id| waiters.wake(*id));
+        for id in early {
+            waiters.wake(id);
+        }
         for id in early {
             assert_eq!(waiters.wait(id).now_or_never(), Some(None));
         }
@@ -212,7 +214,9 @@ pub(super) mod tests {
             (slots.by_ticket.len(), slots.idle)
         };
         assert_eq!(left(&waiters), (0, 0));
-        (0..2 * KEPT as u128 + 7).for_each(|id| waiters.wake(TicketId(id)));
+        for id in 0..2 * KEPT as u128 + 7 {
+            waiters.wake(TicketId(id));
+        }
         assert_eq!(left(&waiters), (7, 7), "the number of kept notices is bounded");
     }
 

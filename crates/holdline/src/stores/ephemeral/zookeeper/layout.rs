@@ -16,7 +16,7 @@ pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 /// The last usable number. The server's numbers have 32 bits: once they are used up, the server
 /// keeps giving the last one, and no client can tell which node came first.
 const LAST: i64 = 2_147_000_000;
-/// The number from which warnings are logged, one in so many numbers: there are 147 million of them.
+/// The number from which warnings are logged, one in so many numbers: 147 million are left then.
 const MANY: i64 = 2_000_000_000;
 const WARNED_OF: i64 = 10_000;
 
