@@ -3,6 +3,7 @@
 use super::{examine, found, look};
 use holdline::doctor::Level;
 use holdline_testkit::{Deployment, Private, free_port, postgres, until};
+use tokio_postgres::NoTls;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_cost_locks_are_told() {
@@ -45,4 +46,29 @@ async fn a_standby_that_may_be_behind_is_told_where_locks_have_leases() {
     until("the standby follows", async || replicas("table").await).await;
     assert!(replicas("shedlock").await);
     assert!(!replicas("advisory").await, "a session ends with its server");
+}
+
+/// Once the queue is full, no unlock wakes a waiter. A session of another program may fill it.
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_that_a_session_keeps_are_told() {
+    let Some(server) = postgres::start("postgres") else { return };
+    let session = async || {
+        let connected = tokio_postgres::connect(&server.url(), NoTls).await;
+        let (client, connection) = connected.expect("it runs");
+        tokio::spawn(connection);
+        client
+    };
+    let (listens, notifies) = (session().await, session().await);
+    found(&look(&server.url()).await, "notices", Level::Ok, "room");
+    listens.batch_execute("LISTEN x").await.expect("it listens");
+    listens.batch_execute("BEGIN; SELECT 1").await.expect("it stays in a transaction");
+    let many = "SELECT pg_notify('x', n || repeat('x', 7900)) FROM generate_series(1, 12000) n";
+    notifies.batch_execute(many).await.expect("there is room");
+    found(&look(&server.url()).await, "notices", Level::Warning, "1% full");
+    listens.batch_execute("COMMIT").await.expect("it ends");
+    let has_room = async || {
+        let report = look(&server.url()).await;
+        super::worst(&report, "notices").level == Level::Ok
+    };
+    until("they are read", has_room).await;
 }

@@ -42,7 +42,8 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
 }
 
 /// The query for every server, with the numbers of connections, of replication slots without a
-/// reader and of standbys. Settings that a version does not have are NULL.
+/// reader and of standbys, and how full the queue of notices is, in percent. Settings that a
+/// version does not have are NULL.
 const SETTINGS: &str = "SELECT current_setting('server_version'), \
     current_setting('server_version_num'), \
     pg_is_in_recovery(), \
@@ -53,7 +54,8 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), \
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
     inet_server_port(), \
     (SELECT count(*) FROM pg_replication_slots WHERE NOT active), \
-    (SELECT count(*) FROM pg_stat_replication)";
+    (SELECT count(*) FROM pg_stat_replication), \
+    (pg_notification_queue_usage() * 100)::int8";
 const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 async fn ask(session: &Session, sql: &str) -> Result<Row, Fault> {
@@ -88,6 +90,7 @@ async fn server(session: &Session, address: &Address, port: u16, findings: &mut 
     connections(number(9), number(8), advice, findings);
     pooler(&row, address, port, findings);
     old(session, &row, findings).await;
+    notices(&row, findings);
     replicas(&row, address, findings);
     let asked = async { ask(session, CLOCK).await.ok()?.number(0) };
     clock_of(address, asked, findings).await;
@@ -113,6 +116,21 @@ async fn old(session: &Session, row: &Row, findings: &mut Findings) {
     if let Some(slots @ 1..) = row.number::<u64>(11) {
         let advice = "drop those that nobody will read (pg_replication_slots)";
         findings.warning("slots", format!("{slots} replication slots that nobody reads"), advice);
+    }
+}
+
+/// Checks whether a session keeps notices in their queue, which is one for the whole server, and
+/// otherwise empty.
+fn notices(row: &Row, findings: &mut Findings) {
+    match row.number::<u64>(13) {
+        Some(0) => findings.ok("notices", "their queue has room"),
+        Some(percent) => findings.warning(
+            "notices",
+            format!("their queue is {percent}% full; with a full one no unlock wakes a waiter"),
+            "end the session that listens and stays in a transaction: the server's log names it \
+             once the queue is half full",
+        ),
+        None => {}
     }
 }
 
