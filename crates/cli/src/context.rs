@@ -116,7 +116,10 @@ impl Session {
         let mut refused = 0;
         loop {
             let began = Instant::now();
-            let opening = holdline::open(&self.store).await;
+            let opening = match self.store.as_str() {
+                "" => holdline::open_default(),
+                url => holdline::open(url).await,
+            };
             if began.elapsed() < SILENCE && self.connect_timeout.is_none() {
                 refused += 1;
             }

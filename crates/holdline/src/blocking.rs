@@ -62,6 +62,17 @@ pub fn open(url: &str) -> Result<Client> {
     Ok(Client(wait(crate::open(url))?))
 }
 
+/// Opens the default store, as [`holdline::open_default`](crate::open_default) does.
+///
+/// # Errors
+///
+/// As [`holdline::open_default`](crate::open_default), and as [`open`] if the system is short of
+/// threads or file descriptors.
+pub fn open_default() -> Result<Client> {
+    runtime()?;
+    Ok(Client(crate::open_default()?))
+}
+
 /// Opens a store by its connection options, as [`ConnectOptions::open`] does.
 ///
 /// # Errors

@@ -63,8 +63,8 @@ impl Report {
 }
 
 /// Examines the store at this URL, each server named in the URL, and each server that those name in
-/// turn. Reports what is wrong with them. An empty URL is the default store, as for
-/// [`crate::open`].
+/// turn. Reports what is wrong with them. An empty URL is the default store: see
+/// [`crate::open_default`].
 ///
 /// Nothing is written unless [`Examination::lock`] is set: then one mutex, [`LOCK`], is taken and
 /// released once. A missing file is not created, and tables are not installed.

@@ -160,7 +160,7 @@ pub use loss::{Evicted, Loss};
 pub use loss_notice::LossNotice;
 pub use metrics::describe_metrics;
 pub use names::Name;
-pub use open::{ConnectOptions, address_of, open};
+pub use open::{ConnectOptions, address_of, open, open_default};
 pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{

@@ -13,8 +13,7 @@ use crate::stores;
 pub use connect_options::ConnectOptions;
 use std::sync::Arc;
 
-/// Opens the store at this URL. An empty URL opens the default store: the machine's file store if
-/// there is one, or else one in the user's state directory (`stores::sqlite::default_path`).
+/// Opens the store at this URL.
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -31,8 +30,10 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL is invalid, [`ErrorKind::Unsupported`] if this build lacks the
-/// store, other kinds if the store cannot be opened. Messages never show a password from the URL.
+/// [`ErrorKind::Invalid`] if the URL is invalid. That includes an empty one, which may come from a
+/// variable or a secret that is not set: locks in the [default file](open_default) would keep no
+/// other machine out. [`ErrorKind::Unsupported`] if this build lacks the store, other kinds if the
+/// store cannot be opened. Messages never show a password from the URL.
 ///
 /// A quorum is open once a majority of its nodes is, within 1.5 s. A permanent error of a node (in
 /// its URL or password) is returned at once. An unreachable node is connected when it is back.
@@ -48,6 +49,19 @@ pub async fn open(url: &str) -> Result<Client> {
     Ok(client)
 }
 
+/// Opens the default store: the machine's file if there is one, or else one in the user's state
+/// directory (`sqlite::default_path`).
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`] if this build lacks the store `sqlite`, [`ErrorKind::Invalid`] if the
+/// environment does not tell the user's directory, other kinds if the file cannot be opened.
+pub fn open_default() -> Result<Client> {
+    let client = Client::new(default()?);
+    client.note_answered();
+    Ok(client)
+}
+
 /// Whether opening the store at this URL includes an answer from it. Other stores connect on first
 /// use.
 fn connects(url: &str) -> bool {
@@ -58,7 +72,9 @@ fn connects(url: &str) -> bool {
 
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
     if url.is_empty() {
-        return default();
+        let message = "the store's URL is empty, perhaps by a variable or a secret that is not \
+                       set; name a store, or open the file of this machine (open_default)";
+        return Err(Error::new(ErrorKind::Invalid, message));
     }
     if url.contains(char::is_control) {
         let message = "the store's URL contains a line end or another control character; remove it \
@@ -188,6 +204,16 @@ fn split(rest: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{connects, open, split};
+    use crate::ErrorKind;
+
+    /// It comes from a variable that is not set, and the default file would keep no other machine
+    /// out.
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_empty_url_is_refused() {
+        let error = open("").await.expect_err("it names no store");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("open_default"), "{error}");
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_store_that_is_open_has_been_reached_if_it_connects() {

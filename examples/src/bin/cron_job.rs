@@ -25,7 +25,10 @@ fn step(_number: u64) {
 
 /// Does the work, and returns the number of steps; `None` if another run is in progress.
 fn run(limit: Duration, steps: u64) -> Result<Option<u64>, Error> {
-    let client = blocking::open(&env::var("HOLDLINE_STORE").unwrap_or_default())?;
+    let client = match env::var_os("HOLDLINE_STORE") {
+        None => blocking::open_default()?,
+        Some(url) => blocking::open(&url.to_string_lossy())?,
+    };
     // A fixed lease is never renewed: a run that hangs cannot keep all later ones out.
     let job = Mutex::new(client.as_async(), "cleanup").fixed_lease(limit).label("cron");
     let Some(guard) = blocking::Mutex::new(job).try_lock()? else {

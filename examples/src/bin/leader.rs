@@ -27,7 +27,10 @@ async fn lead(token: u64) -> Infallible {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let client = match env::var("HOLDLINE_STORE") {
+        Err(env::VarError::NotPresent) => holdline::open_default()?,
+        url => open(&url?).await?,
+    };
     // A crash keeps others waiting for the rest of the lease. The margin is the time for the work
     // to stop, between the notice of a loss and the earliest moment at which another can lead.
     let election = Election::new(&client, "scheduler")

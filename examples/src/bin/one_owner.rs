@@ -95,7 +95,10 @@ async fn stay(group: Group, address: String, tell: watch::Sender<Option<Arc<Memb
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let client = match env::var("HOLDLINE_STORE") {
+        Err(env::VarError::NotPresent) => holdline::open_default()?,
+        url => open(&url?).await?,
+    };
     let listen = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?.to_string();

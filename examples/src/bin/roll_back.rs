@@ -73,7 +73,10 @@ async fn order(guard: &Guard, item: Duration) -> Result<(), Error> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
-    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let client = match env::var("HOLDLINE_STORE") {
+        Err(env::VarError::NotPresent) => holdline::open_default()?,
+        url => open(&url?).await?,
+    };
     let item = Duration::from_millis(env::var("ITEM_MS").map_or(Ok(500), |text| text.parse())?);
     let guard = Mutex::new(&client, "import").label("roll_back").lock().await?;
     let outcome = if env::args().nth(1).as_deref() == Some("steps") {

@@ -76,7 +76,10 @@ fn refusal(error: &Error) -> Refusal {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let client = match env::var("HOLDLINE_STORE") {
+        Err(env::VarError::NotPresent) => holdline::open_default()?,
+        url => open(&url?).await?,
+    };
     let (tell, give_up) = watch::channel(false);
     let app = App { client: client.clone(), payment: millis("PAYMENT_MS", 200)?, give_up };
     let router = Router::new().route("/orders/{order}/pay", post(pay)).with_state(app);

@@ -77,7 +77,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     arguments.for_each(|job| jobs.add(job));
     let time = env::var("JOB_MS").map_or(Ok(500), |text| text.parse())?;
 
-    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let client = match env::var("HOLDLINE_STORE") {
+        Err(env::VarError::NotPresent) => holdline::open_default()?,
+        url => open(&url?).await?,
+    };
     run(&client, limit, jobs, Duration::from_millis(time)).await?;
     client.settle().await; // what was dropped is given back before the process ends
     Ok(())
