@@ -111,8 +111,11 @@ const LEASES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(4)];
 const LAPSE: Duration = Duration::from_secs(2);
 /// How much longer than its lease a dead peer may be in the way.
 const SLACK: Duration = Duration::from_secs(8);
-/// How often each side takes the lock while the other does the same.
+/// How often each side takes the lock at least while the other does the same.
 const ROUNDS: usize = 100;
+/// How often it changes sides at least, and how long they go on until it has.
+const TURNS: usize = ROUNDS / 10;
+const MEETING: Duration = Duration::from_secs(30);
 
 /// A name that nobody else uses, in this run or an earlier one.
 pub(crate) fn fresh(what: &str) -> String {
@@ -205,13 +208,17 @@ impl Row {
         peer.unlock().await;
     }
 
-    /// Neither is ever inside while the other is, and no round is lost.
+    /// Neither is ever inside while the other is, and no round is lost. A side may do all its rounds
+    /// while the other has missed a notice, so it goes on until they have met.
     async fn both_at_once(&self, peer: &mut Peer) {
         let name = fresh("both");
         let inside = Inside::default();
+        let until = Instant::now() + MEETING;
+        let goes_on =
+            |round: &usize| *round < ROUNDS || inside.turns() < TURNS && Instant::now() < until;
         let we = async {
             let ours = self.ours(&name);
-            for _ in 0..ROUNDS {
+            for _ in (0..).take_while(goes_on) {
                 let held = ours.lock().await;
                 inside.enter_section('w', Some(held.token()).filter(|token| *token > 0)).await;
                 held.unlock().await;
@@ -219,7 +226,7 @@ impl Row {
             }
         };
         let they = async {
-            for _ in 0..ROUNDS {
+            for _ in (0..).take_while(goes_on) {
                 let token = peer.lock(self.theirs, &name).await;
                 inside.enter_section('t', token).await;
                 peer.unlock().await;
@@ -227,7 +234,7 @@ impl Row {
             }
         };
         tokio::join!(we, they);
-        inside.judge(2 * ROUNDS);
+        inside.judge();
     }
 
     /// A peer that is killed is in the way for no longer than its lease.
@@ -271,11 +278,19 @@ impl Inside {
         self.log.lock().expect("no panic").push((who, token));
     }
 
-    fn judge(&self, rounds: usize) {
-        assert_eq!(self.count.load(Ordering::Relaxed) as usize, rounds, "a round was lost");
+    /// How often the lock has changed sides.
+    fn turns(&self) -> usize {
         let log = self.log.lock().expect("no panic");
-        let turns = log.windows(2).filter(|two| two[0].0 != two[1].0).count();
-        assert!(turns >= rounds / 20, "they hardly met: {turns} turns");
+        log.windows(2).filter(|two| two[0].0 != two[1].0).count()
+    }
+
+    fn judge(&self) {
+        let turns = self.turns();
+        let log = self.log.lock().expect("no panic");
+        let rounds = log.len();
+        assert!(rounds >= 2 * ROUNDS, "only {rounds} rounds");
+        assert_eq!(self.count.load(Ordering::Relaxed) as usize, rounds, "a round was lost");
+        assert!(turns >= TURNS, "they hardly met: {turns} turns");
         let tokens: Vec<u64> = log.iter().filter_map(|(_, token)| *token).collect();
         assert!(tokens.is_sorted_by(|a, b| a < b), "tokens rise: {log:?}");
         println!("{} tokens in {rounds} rounds, {turns} turns", tokens.len());
