@@ -208,8 +208,8 @@ impl Row {
         peer.unlock().await;
     }
 
-    /// Neither is ever inside while the other is, and no round is lost. A side may do all its rounds
-    /// while the other has missed a notice, so it goes on until they have met.
+    /// Neither is ever inside while the other is, and no round is lost. One side may do all its
+    /// rounds while the other has missed a notice, so both go on until they have met.
     async fn both_at_once(&self, peer: &mut Peer) {
         let name = fresh("both");
         let inside = Inside::default();
