@@ -201,7 +201,7 @@ impl LocalWaiter {
         let given_up = || self.queue.gave_up.load(Ordering::Relaxed);
         let before = given_up();
         let began = clock::now();
-        // Since an outage that began earlier, nobody may have asked the store.
+        // An outage that began earlier may be over, if no task has asked the store since.
         let away = || {
             let outage = self.outage(handles).filter(|_| handles.availability.has_answered());
             outage.map(|away| away.min(began.until(clock::now())))

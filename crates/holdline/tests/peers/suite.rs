@@ -113,7 +113,7 @@ const LAPSE: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(8);
 /// How often each side takes the lock at least while the other does the same.
 const ROUNDS: usize = 100;
-/// How often it changes sides at least, and how long they go on until it has.
+/// How often the lock changes sides at least, and how long both go on until it has.
 const TURNS: usize = ROUNDS / 10;
 const MEETING: Duration = Duration::from_secs(30);
 
