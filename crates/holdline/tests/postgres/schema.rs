@@ -113,7 +113,8 @@ async fn another_version_is_refused_with_what_to_do() {
     open(&plain(&server)).await.expect("opens");
 }
 
-/// Only unused locks are swept: the tokens of a removed one keep rising.
+/// Only unused locks are swept: the tokens of a removed one keep rising, even if the server's clock
+/// is set back.
 #[tokio::test]
 async fn sweeping_forgets_unused_locks_only() {
     let Some(server) = private("sweeping", &["fsync=off"]) else { return };
@@ -125,7 +126,15 @@ async fn sweeping_forgets_unused_locks_only() {
     assert_eq!(schema::sweep(&plain(&server), Duration::from_secs(3600)).await.expect("works"), 0);
     assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 1);
     let again = Mutex::new(&client, "unused").lock().await.expect("works");
-    assert!(again.token() > token);
+    let again_token = again.token();
+    assert!(again_token > token);
+    again.unlock().await.expect("held");
+    assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 1);
+    let set_back = "CREATE OR REPLACE FUNCTION holdline.clock() RETURNS bigint LANGUAGE sql AS \
+        'SELECT (extract(epoch FROM clock_timestamp() - interval ''1 day'') * 1000000)::bigint'";
+    server.sql().await.batch_execute(set_back).await.expect("works");
+    let later = Mutex::new(&client, "unused").lock().await.expect("works");
+    assert!(later.token() > again_token);
     assert!(held.is_valid());
     held.unlock().await.expect("still held");
     assert_eq!(schema::sweep("memory:", Duration::ZERO).await.expect_err("no").kind(), {

@@ -357,8 +357,7 @@ pub(super) fn wait_to_be_told(process: u64, time: Duration) -> String {
 
 /// Creates a line, unless it exists.
 pub(super) fn make_line(key: &Key) -> String {
-    let line = key.hex();
-    format!("INSERT INTO holdline_line (name) VALUES ({line}) ON DUPLICATE KEY UPDATE last = last")
+    format!("CALL holdline_1_create({})", key.hex())
 }
 
 /// Records the holder of a lock of the scheme `row` or `named`, which already has the lock, in its

@@ -68,9 +68,7 @@ enter: BEGIN
       SELECT 2, 0, -1, v_woken;
       LEAVE enter;
     END IF;
-    START TRANSACTION READ WRITE;
-    INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
-    COMMIT;
+    CALL holdline_1_create(p_line);
   END LOOP;
   -- Read the clock after the wait for the row.
   SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));

@@ -25,9 +25,7 @@ BEGIN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'HOLDLINE the session has another time zone';
   END IF;
   IF p_bar > 0 THEN
-    START TRANSACTION READ WRITE;
-    INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
-    COMMIT;
+    CALL holdline_1_create(p_line);
   END IF;
   START TRANSACTION READ WRITE;
   SELECT places, last, due, seq, id INTO v_places, v_last, v_due, v_first, v_first_id

@@ -2,6 +2,26 @@
 -- steps are those of the kernel's line.rs.
 DELIMITER //
 
+-- Creates a line, unless it exists. Its tokens follow the highest that was swept, so that they rise
+-- even if the clock was set back. That is read after the insert, which waits for a sweep of the line.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_create(p_line VARBINARY(513))
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_swept BIGINT;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  START TRANSACTION READ WRITE;
+  INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
+  SELECT MAX(last) INTO v_swept FROM holdline_line WHERE name = '';
+  IF v_swept > 0 THEN
+    UPDATE holdline_line SET last = GREATEST(last, v_swept) WHERE name = p_line;
+  END IF;
+  COMMIT;
+END //
+
 -- Records by whom and why a place was removed by force. The last 8 of a line are kept.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_note(
   p_line VARBINARY(513), p_id BINARY(16), p_note VARBINARY(4096), p_now BIGINT, p_kept BIGINT)

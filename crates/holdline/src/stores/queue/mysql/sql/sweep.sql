@@ -1,7 +1,7 @@
 -- Removes expired places and the rows of lines that nobody has used for p_idle microseconds. Returns
 -- the number of lines, and 1 if it has stopped after p_time before it was done. A line's tokens keep
--- rising: the clock has passed the last of them. No operation needs the sweep. Each line is its own
--- transaction, so that nobody waits long.
+-- rising: the clock has passed the last of them, and the row without a name has the highest. No
+-- operation needs the sweep. Each line is its own transaction, so that nobody waits long.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_sweep(p_idle BIGINT, p_time BIGINT)
@@ -9,7 +9,7 @@ MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_name VARBINARY(513) DEFAULT '';
   DECLARE v_row VARBINARY(512);
-  DECLARE v_due, v_there BIGINT;
+  DECLARE v_due, v_last, v_there BIGINT;
   DECLARE v_swept BIGINT DEFAULT 0;
   DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
   DECLARE v_end BIGINT DEFAULT v_now + p_time;
@@ -28,7 +28,7 @@ BEGIN
       LEAVE walk;
     END IF;
     START TRANSACTION READ WRITE;
-    SELECT due INTO v_due FROM holdline_line WHERE name = v_name FOR UPDATE;
+    SELECT due, last INTO v_due, v_last FROM holdline_line WHERE name = v_name FOR UPDATE;
     SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), v_woken = '';
     IF v_due <= v_now THEN
       CALL holdline_1_lapse(v_name, v_now, '', v_woken);
@@ -45,6 +45,8 @@ BEGIN
         DELETE FROM holdline_row WHERE name = v_row;
         SET v_row = NULL;
       END IF;
+      INSERT INTO holdline_line (name, last) VALUES ('', v_last)
+        ON DUPLICATE KEY UPDATE last = GREATEST(last, v_last);
     END IF;
     COMMIT;
     IF v_woken <> '' THEN

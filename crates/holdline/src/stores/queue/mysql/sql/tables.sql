@@ -12,9 +12,10 @@ CREATE TABLE IF NOT EXISTS holdline_schema (
 ) ENGINE = InnoDB;
 
 -- The head of each line, and its first place, so that a lock without waiters is one row. The row of
--- an empty line stays, because it has the last token. `name` is the lock's; or that of a lock of the
--- scheme row or named, after a byte of 1 or 2. The holder of such a lock is a line's only place, and
--- `listener` is its session: the N of the GET_LOCK('holdline-session:N') of its connection.
+-- an empty line stays, because it has the last token; the row without a name has the highest of the
+-- swept lines. `name` is the lock's; or that of a lock of the scheme row or named, after a byte of 1
+-- or 2. The holder of such a lock is a line's only place, and `listener` is its session: the N of the
+-- GET_LOCK('holdline-session:N') of its connection.
 CREATE TABLE IF NOT EXISTS holdline_line (
   name     VARBINARY(513)  NOT NULL PRIMARY KEY,
   capacity BIGINT          NOT NULL DEFAULT 0,

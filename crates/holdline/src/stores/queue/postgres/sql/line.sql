@@ -17,7 +17,9 @@ BEGIN
     coalesce(nullif(current_setting('holdline.lock_timeout', true), ''), '800'), true);
 END $$;
 
--- Locks a line, and creates it if in_create is set. Null if there is no line.
+-- Locks a line, and creates it if in_create is set. Null if there is no line. The tokens of a new
+-- line follow the highest that was swept, so that they rise even if the clock was set back. The
+-- update reads it after the insert, which waits for a sweep of this line.
 CREATE OR REPLACE FUNCTION "holdline".lock_line(in_name text, in_create boolean)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line;
@@ -26,6 +28,8 @@ BEGIN
     SELECT * INTO h FROM "holdline".line l WHERE l.name = in_name FOR NO KEY UPDATE;
     IF FOUND OR NOT in_create THEN RETURN h; END IF;
     INSERT INTO "holdline".line (name) VALUES (in_name) ON CONFLICT (name) DO NOTHING;
+    UPDATE "holdline".line l SET last = swept.last FROM "holdline".line swept
+      WHERE l.name = in_name AND swept.name = '' AND l.last < swept.last;
   END LOOP;
 END $$;
 
@@ -395,8 +399,8 @@ RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- Removes what no lock needs: expired places, and lines that have been empty for in_idle
--- microseconds and whose tokens the clock has passed. Nothing depends on it. Returns the number of
--- removed lines.
+-- microseconds and whose tokens the clock has passed. The line of the empty name keeps the highest
+-- of these tokens. Nothing depends on it. Returns the number of removed lines.
 CREATE OR REPLACE FUNCTION "holdline".sweep(in_idle bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; now bigint; gone bigint;
 BEGIN
@@ -410,9 +414,15 @@ BEGIN
   DELETE FROM "holdline".barred b WHERE b.until <= now;
   WITH idle AS (
     SELECT l.name FROM "holdline".line l
-      WHERE l.count = 0 AND l.barred <= now AND l.last <= now - in_idle FOR UPDATE SKIP LOCKED
+      WHERE l.name <> '' AND l.count = 0 AND l.barred <= now AND l.last <= now - in_idle
+      FOR UPDATE SKIP LOCKED
+  ), swept AS (
+    DELETE FROM "holdline".line l USING idle WHERE l.name = idle.name RETURNING l.last
+  ), kept AS (
+    INSERT INTO "holdline".line AS l (name, last)
+      SELECT '', max(s.last) FROM swept s HAVING count(*) > 0
+      ON CONFLICT (name) DO UPDATE SET last = greatest(l.last, excluded.last)
   )
-  DELETE FROM "holdline".line l USING idle WHERE l.name = idle.name;
-  GET DIAGNOSTICS gone = ROW_COUNT;
+  SELECT count(*) INTO gone FROM swept;
   RETURN gone;
 END $$;

@@ -11,8 +11,8 @@ DO $$ BEGIN
 END $$;
 
 -- The head of each lock's line, and its first place; most lines never have a second. Empty lines
--- are kept, because their tokens must keep rising. No column that changes is indexed, so that an
--- update stays on its page.
+-- are kept, because their tokens must keep rising; `last` of the line without a name is the highest
+-- of those that were swept. No column that changes is indexed, so that an update stays on its page.
 CREATE TABLE IF NOT EXISTS "holdline".line (
   name text COLLATE "C" PRIMARY KEY,
   no bigint GENERATED ALWAYS AS IDENTITY,
