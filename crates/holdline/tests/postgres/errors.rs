@@ -178,6 +178,33 @@ async fn a_deadlock_is_repeated() {
     panic!("there was no deadlock");
 }
 
+/// When the server's queue of notices is full, calls send none, since they would fail: an unlock
+/// works, and the waiter, which asks by itself, gets the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_of_notices_holds_up_no_unlock() {
+    let Some(server) = private("no_notices", &["fsync=off"]) else { return };
+    let full = "CREATE SCHEMA shadow; \
+        CREATE FUNCTION shadow.pg_notification_queue_usage() RETURNS float8 LANGUAGE sql \
+            AS 'SELECT 0.999::float8'; \
+        CREATE FUNCTION shadow.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+            RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; \
+            END $$; \
+        ALTER ROLE postgres SET search_path = shadow, pg_catalog, public";
+    server.sql().await.batch_execute(full).await.expect("works");
+    let (holder, other) = (open(&server.url()).await, open(&server.url()).await);
+    let (holder, other) = (holder.expect("opens"), other.expect("opens"));
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let next = Mutex::new(&other, "x");
+    let waiting = tokio::spawn(async move { next.lock().await });
+    until("it waits", async || holder.inspect("x").await.expect("works").waiters.len() == 1).await;
+    guard.unlock().await.expect("held");
+    let next = soon("the waiter has it", waiting).await.expect("no panic").expect("works");
+    let id = holder.inspect("x").await.expect("works").holders[0].id;
+    let removed = holder.force_unlock("x", id, "by hand").await.expect("works");
+    assert!(removed.is_some(), "a removal sends no notice either");
+    until("its holder learns of it", async || !next.is_valid()).await;
+}
+
 /// Time limits of the server and of the role do not end a transaction that holds a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_limits_of_the_server_do_not_end_a_lock() {

@@ -107,6 +107,11 @@ BEGIN
   RETURN h;
 END $$;
 
+-- Whether the server has room for a notice: without room the whole call would fail at its commit.
+-- The other process then learns of the change when it asks again, within seconds.
+CREATE OR REPLACE FUNCTION "holdline".room_for_notice() RETURNS boolean LANGUAGE sql VOLATILE
+AS $$ SELECT pg_notification_queue_usage() < 0.99 $$;
+
 -- Moves the front past the places that now fit, and notifies their processes, except for the
 -- asker's place, which is in its reply.
 CREATE OR REPLACE FUNCTION "holdline".advance(h "holdline".line, asker uuid)
@@ -123,7 +128,7 @@ BEGIN
     ELSE
       h.held := h.held + next.weight;
       h.front := next.seq + 1;
-      IF next.id IS DISTINCT FROM asker AND next.channel <> '' THEN
+      IF next.id IS DISTINCT FROM asker AND next.channel <> '' AND "holdline".room_for_notice() THEN
         PERFORM pg_notify(next.channel, 'w' || next.id || next.seq);
       END IF;
     END IF;
@@ -365,7 +370,9 @@ BEGIN
     DELETE FROM "holdline".eviction e WHERE e.line = h.no AND (e.at <= now - 60000000 OR e.no IN (
       SELECT o.no FROM "holdline".eviction o WHERE o.line = h.no ORDER BY o.no DESC OFFSET 7));
     INSERT INTO "holdline".eviction (line, id, at, note) VALUES (h.no, in_id, now, in_note);
-    IF p.channel <> '' THEN PERFORM pg_notify(p.channel, 'a' || in_id); END IF;
+    IF p.channel <> '' AND "holdline".room_for_notice() THEN
+      PERFORM pg_notify(p.channel, 'a' || in_id);
+    END IF;
   END IF;
   PERFORM "holdline".save(h);
   RETURN token;
