@@ -106,7 +106,8 @@ fn explain(error: &clap::Error) -> Exit {
         }
         return Exit::USAGE;
     }
-    let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let text = error.render();
     let coloured = std::io::stdout().is_terminal() && !plain;
     let text = if coloured { text.ansi().to_string() } else { text.to_string() };
     answered(Printer::answer_bytes_if_read(text.as_bytes()))
