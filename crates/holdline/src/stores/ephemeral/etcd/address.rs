@@ -32,6 +32,9 @@ impl Address {
                 let known = format!("prefix, {KNOWN}");
                 return Err(invalid(&url::unknown_option(&option, &known)));
             }
+            if !address.prefix.is_empty() {
+                return Err(invalid("has two prefixes, in the path and as prefix"));
+            }
             address.prefix = value;
         }
         if address.prefix.chars().any(char::is_control) {
@@ -86,7 +89,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_not_repeated() {
-        for bad in ["//me:secret@a?x=y", "//me:secret@a?prefix=%0a", "//me:secret@a:x"] {
+        for bad in [
+            "//me:secret@a?x=y",
+            "//me:secret@a?prefix=%0a",
+            "//me:secret@a:x",
+            "//me:secret@a/team?prefix=x/",
+            "//me:secret@a/team?prefix=",
+        ] {
             let error = Address::read("etcd", bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(!format!("{error:#}").contains("secret"), "{bad}: {error:#}");

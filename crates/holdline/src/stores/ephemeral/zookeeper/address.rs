@@ -51,6 +51,11 @@ impl Address {
         for (option, value) in &options {
             address.set(option, value)?;
         }
+        // Without a user, nodes are open to everybody, whatever was asked for.
+        let needs_user = |it: &&(String, String)| it.0 == "auth" || it.1 == "creator";
+        if address.servers.user.is_none() && options.iter().any(|it| needs_user(&it)) {
+            return Err(invalid("has auth or acl=creator, but no user"));
+        }
         Ok(address)
     }
 
@@ -157,6 +162,8 @@ mod tests {
             "//me:secret@a?session=secret",
             "//me:secret@a/b//c",
             "//me:secret@a/..",
+            "//a?acl=creator",
+            "//a?auth=sasl",
         ] {
             let error = Address::read("zk", bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);
