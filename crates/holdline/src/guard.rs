@@ -92,7 +92,9 @@ impl Guard {
     /// Whether the lock is certainly still held. Once false, it stays false.
     ///
     /// It turns false a margin before another client can be admitted, even if the process was
-    /// paused or the store stopped answering.
+    /// paused or the store stopped answering. Two cases are different, in which the next holder may
+    /// already have the lock: it was broken by force, or it was that of a database session (schemes
+    /// `row`, `advisory` and `named`) which has ended.
     pub fn is_valid(&self) -> bool {
         self.held.is_valid()
     }

@@ -3,7 +3,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> holdline::Result<()> {
-//! let client = holdline::open("memory:").await?; // or sqlite:PATH, or "" for the default file
+//! let client = holdline::open("memory:").await?; // or redis://HOST, or open_default()
 //! let report = holdline::Mutex::new(&client, "nightly-report");
 //!
 //! let guard = report.lock().await?; // or try_lock(), lock_within(time)

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 /// The owner of a ticket, by its own account. For display only: it is never trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct OwnerInfo {
     /// The host's name.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -70,7 +70,9 @@ impl Mutex {
     /// Never that the lock is held, but:
     ///
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the store has never answered, or not for
-    ///   as long as the client [waits out an outage](Client::outage);
+    ///   as long as the client [waits out an outage](Client::outage); of a try, if it does not
+    ///   answer within the client's [time limit](Client::response_timeout); of a wait with a limit,
+    ///   if it could not be asked when the limit was reached;
     /// - [`Invalid`](crate::ErrorKind::Invalid) if the name or an option is;
     /// - [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another capacity;
     /// - [`Unsupported`](crate::ErrorKind::Unsupported) if the store lacks what an option needs;
