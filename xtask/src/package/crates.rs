@@ -3,6 +3,7 @@
 use super::run;
 use crate::test::{Run, Verdict};
 use crate::{Outcome, workspace};
+use std::path::Path;
 
 /// Cargo verifies each crate against those packed before it, in a registry that it creates for
 /// this, so crates that need each other can be checked before the first of them is published.
@@ -31,8 +32,8 @@ fn chosen() -> Outcome<Vec<String>> {
 }
 
 /// A step of `cargo xtask test`: checks that every crate can be packed, that it has the metadata
-/// that crates.io requires, and that the library's package has the guides. It builds nothing, so
-/// only `make` finds another file that is left out.
+/// that crates.io requires and the texts of its licences, and that the library's package has the
+/// guides. It builds nothing, so only `make` finds another file that is left out.
 pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     let chosen = chosen()?;
     let arguments: Vec<&str> =
@@ -59,8 +60,16 @@ fn lacks(package: &serde_json::Value) -> Option<String> {
     if !missing.is_empty() {
         return Some(format!("{name} has no {}", missing.join(", ")));
     }
-    Some(format!("{name} has no rust-version")).filter(|_| package["rust_version"].is_null())
+    if package["rust_version"].is_null() {
+        return Some(format!("{name} has no rust-version"));
+    }
+    let folder = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent()?;
+    let missing = LICENCES.iter().find(|licence| !folder.join(licence).is_file());
+    missing.map(|licence| format!("{name} has no {licence}"))
 }
+
+/// The licences ask that their text is with each copy.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// The guides that the library's package lacks: docs.rs renders them as pages, and has only the
 /// package. Building the package does not need them.
@@ -84,7 +93,9 @@ mod tests {
 
     #[test]
     fn a_manifest_that_crates_io_would_refuse_is_found() {
+        let manifest = workspace::root().join("crates/holdline/Cargo.toml");
         let mut package = json!({
+            "manifest_path": manifest,
             "name": "a", "description": "d", "license": "MIT", "repository": "r", "readme": "f",
             "keywords": ["k"], "categories": ["c"], "rust_version": "1.95",
         });
