@@ -2,7 +2,7 @@
 
 use super::scripted::{ADMITTED, Answer, Scripted, waits};
 use holdline::store::{Enter, Seq, Standing};
-use holdline::{Client, ErrorKind, Loss, Mutex};
+use holdline::{Client, Election, ErrorKind, Loss, Mutex};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::until;
 use std::time::{Duration, Instant};
@@ -221,4 +221,21 @@ async fn a_change_without_an_answer_ends_with_the_lock() {
     let error = tokio::time::timeout(LEASE / 4, guard.extend(LEASE)).await;
     let error = error.expect("it is over").expect_err("it is lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+/// A change of a lock that lasts longer than its time limit of 5 s ends with an error; the lock is
+/// still held (G25).
+#[tokio::test(flavor = "current_thread")]
+async fn a_change_without_an_answer_ends_before_the_lock() {
+    let client = || Scripted::new(only_first(ADMITTED)).client();
+    let long = LEASE * 30;
+    let guard = Mutex::new(&client(), "x").fixed_lease(long).lock().await.expect("it is admitted");
+    let election = Election::new(&client(), "y").lease(long);
+    let leader = election.campaign("old").await.expect("it is admitted");
+    let changes = futures_util::future::join(guard.extend(long), leader.proclaim("new"));
+    let (extended, proclaimed) = tokio::time::timeout(long / 10, changes).await.expect("both end");
+    for error in [extended.expect_err("no answer"), proclaimed.expect_err("no answer")] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert!(guard.is_valid() && leader.is_valid());
 }
