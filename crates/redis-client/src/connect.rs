@@ -1,9 +1,10 @@
 //! Connecting: to one server, to the primary that sentinels name, or to a cluster.
 
 use crate::config::{Config, Kind};
-use crate::fault::{Fault, says};
+use crate::fault::{Fault, broken, says};
 use crate::notices::{self, Notices};
 use holdline_base::{Error, ErrorKind, clock};
+use redis::ErrorKind::{AuthenticationFailed, RESP3NotSupported};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -49,7 +50,15 @@ pub(crate) async fn commands(
     if begin == Begin::Unanswered {
         login = login.set_skip_set_lib_name();
     }
-    let conn = multiplexed(&client(config, addr, login)?, config).await?;
+    let conn = match multiplexed(&client(config, addr.clone(), login.clone())?, config).await {
+        Ok(conn) => conn,
+        Err(Fault::Refused(error))
+            if begin == Begin::Unanswered && error.kind() == AuthenticationFailed =>
+        {
+            return Err(refusal(config, addr, login, error).await);
+        }
+        Err(fault) => return Err(fault),
+    };
     if begin == Begin::Unanswered || !reply_order_channel.is_empty() {
         let told = introduce(conn.clone(), begin, reply_order_channel.to_owned());
         tokio::spawn(clock::timeout(config.timeout, told));
@@ -110,6 +119,33 @@ async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConn
         .set_connection_timeout(Some(config.timeout))
         .set_response_timeout(None); // every call has a limit of its own
     client.get_multiplexed_async_connection_with_config(&options).await.map_err(unsent)
+}
+
+/// The fault of a login that failed. The crate takes any error that the server sends first for a
+/// wrong password, and drops its text: also that no connection is left, which passes. So the server
+/// is asked again in a way whose errors the crate passes on.
+async fn refusal(
+    config: &Config,
+    addr: ConnectionAddr,
+    login: RedisConnectionInfo,
+    error: RedisError,
+) -> Fault {
+    let hello = login.clone().set_protocol(ProtocolVersion::RESP3);
+    let client = match client(config, addr, hello) {
+        Ok(client) => client,
+        Err(fault) => return fault,
+    };
+    let mut conn = match multiplexed(&client, config).await {
+        Ok(conn) => conn,
+        Err(Fault::Refused(other)) if other.kind() == RESP3NotSupported => return unsent(error),
+        Err(fault) => return fault,
+    };
+    // A user without a password may log in with any by that, but not by this command.
+    let again = redis::cmd("AUTH").arg(login.username()).arg(login.password()).to_owned();
+    match again.exec_async(&mut conn).await {
+        Ok(()) => broken(true), // accepted by now
+        Err(error) => unsent(error),
+    }
 }
 
 /// A fault before any command was sent.
