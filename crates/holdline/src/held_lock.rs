@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// The time limit for asking the store whether a lock was broken by force.
@@ -156,7 +157,8 @@ impl HeldLock {
         Error::lost(&self.line, self.cause().await)
     }
 
-    /// Resolves when the lock is lost (or released).
+    /// Resolves when the lock is lost (or released). At the deadline it does so without the
+    /// renewer, which others' code may block: a subscriber, say, whose output nobody reads.
     pub(crate) async fn gone(&self) {
         loop {
             let mut notice = std::pin::pin!(self.loss.notified());
@@ -164,7 +166,11 @@ impl HeldLock {
             if !self.is_valid() {
                 return;
             }
-            notice.await;
+            if Handle::try_current().is_ok() {
+                clock::within(self.until(), notice).await;
+            } else {
+                notice.await; // there are no timers
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 use holdline::testing::break_renewals;
 use holdline::{Client, ErrorKind, Loss, Mutex};
 use holdline_conformance::{At, Chaos, Fault, Op, Subject};
-use holdline_testkit::{in_own_process, panicking_subscriber};
+use holdline_testkit::{in_own_process, on_event, panicking_subscriber};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -158,6 +158,37 @@ fn a_subscriber_that_panics_about_a_panic_does_not_end_the_renewer() {
         let lost = tokio::time::timeout(LEASE * 2, guard.lost()).await;
         assert!(lost.is_err(), "it was not renewed");
         guard.unlock().await.expect("it was held");
+    });
+}
+
+/// As one that writes to a pipe that nobody reads.
+#[test]
+fn a_subscriber_that_blocks_the_renewer_keeps_no_loss_from_the_holder() {
+    if !in_own_process(
+        "renewer::a_subscriber_that_blocks_the_renewer_keeps_no_loss_from_the_holder",
+    ) {
+        return;
+    }
+    let (blocks, blocked) = std::sync::mpsc::channel();
+    let subscriber = on_event(tracing::Level::WARN, move |_| {
+        if std::thread::current().name() == Some("holdline-renewer") {
+            let _ = blocks.send(());
+            loop {
+                std::thread::park();
+            }
+        }
+    });
+    tracing::subscriber::set_global_default(subscriber).expect("it is the first");
+    runtime().block_on(async {
+        let chaos = Chaos::new(memory().await.store().clone());
+        let lock = Mutex::new(&chaos.client(), "x").lease(LEASE);
+        let guard = lock.lock().await.expect("memory works");
+        let notice = guard.loss_notice();
+        chaos.always(Op::Enter, Fault::FailBefore);
+        let told = async { tokio::join!(guard.lost(), notice.ended()) };
+        let told = tokio::time::timeout(LEASE * 30, told).await;
+        assert_eq!(told.expect("the holder is not told").1, Some(Loss::Expired));
+        assert!(blocked.try_recv().is_ok() && !guard.is_valid());
     });
 }
 
