@@ -436,9 +436,13 @@ impl std::fmt::Debug for Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held_lock::tests::asked_for;
+    use crate::store::TicketId;
     use futures_util::FutureExt;
+    use holdline_testkit::panicking_subscriber;
     use std::cell::Cell;
     use std::future::pending;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::pin::pin;
 
     /// As after a pause of the process: the lock is lost, but no notice has come yet.
@@ -454,6 +458,22 @@ mod tests {
         valid.set(false);
         assert_eq!(protected.as_mut().now_or_never(), Some(None));
         assert_eq!(steps.get(), 1);
+    }
+
+    /// A guard may be dropped while another panic unwinds.
+    #[tokio::test]
+    async fn a_subscriber_that_panics_about_a_loss_spoils_no_drop() {
+        renewer::start().expect("there is a thread");
+        let lease = Lease { length: Duration::from_secs(60), margin: Duration::ZERO };
+        let held = Arc::new(asked_for(lease.length, TicketId(0xd409), lease));
+        let (handles, guard) = (Arc::clone(&held.handles), Guard::new(held, Seq(1), None));
+        let notice = guard.loss_notice();
+        let panics = tracing::subscriber::set_default(panicking_subscriber());
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(guard)));
+        drop(panics);
+        assert!(dropped.is_ok(), "the drop panicked");
+        assert_eq!(notice.ended().now_or_never(), Some(Some(Loss::Expired)));
+        handles.undone.none_left().await;
     }
 
     #[tokio::test]

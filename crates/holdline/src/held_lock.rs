@@ -12,7 +12,7 @@ use crate::loss::{Evicted, Loss};
 use crate::metrics::LockMetrics;
 use crate::names::Name;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -219,11 +219,14 @@ impl HeldLock {
         was_held
     }
 
-    /// Counts and logs a loss, with this cause unless another is known.
+    /// Counts and logs a loss, with this cause unless another is known. A panic of the recorder or
+    /// the subscriber ends here: this may be the drop of a guard, perhaps during another panic.
     fn report_loss(&self, why: &Loss) {
-        self.metrics.lost();
-        let why = self.cause.get().unwrap_or(why);
-        tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
+        contained(|| {
+            self.metrics.lost();
+            let why = self.cause.get().unwrap_or(why);
+            tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
+        });
     }
 
     /// Marks the lock as lost because no thread renews it any more.
