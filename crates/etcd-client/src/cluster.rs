@@ -73,6 +73,11 @@ async fn arrival<T: Clone>(mut coming: Coming<T>) -> std::result::Result<T, Stat
     done.map_err(|_| gone())?.clone().ok_or_else(gone)?
 }
 
+/// Whether a connection was made and has ended, as with its runtime.
+fn is_over(connecting: &Coming<MemberConnection>) -> bool {
+    matches!(&*connecting.borrow(), Some(Ok(connection)) if connection.is_over())
+}
+
 /// An answer to a call.
 #[derive(Debug)]
 pub struct Answer<R> {
@@ -372,10 +377,13 @@ impl Cluster {
 
     fn connecting(&self, member: usize) -> Coming<MemberConnection> {
         let key = (runtime::Handle::current().id(), member);
+        let _over: Vec<_>; // dropped after the mutex is released
         let mut connections = self.connections();
         if let Some(connecting) = connections.get(&key) {
             return connecting.clone();
         }
+        // Each keeps files of its runtime open, even if that is gone.
+        _over = connections.extract_if(|_, connecting| is_over(connecting)).collect();
         if connections.len() >= KEPT {
             connections.clear();
         }

@@ -160,6 +160,11 @@ impl MemberConnection {
         Ok(MemberConnection { requests, shared, runtime: Handle::current(), wrong })
     }
 
+    /// Whether the connection has ended. It has not while it is in use.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.conn.try_lock().is_some_and(|conn| conn.is_none())
+    }
+
     /// Sends one request and awaits its answer. A pending write learns its outcome even if the
     /// future is dropped.
     pub(crate) async fn unary<R: Message + Default>(

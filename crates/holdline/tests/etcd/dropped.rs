@@ -5,6 +5,8 @@ use futures_util::future::poll_immediate;
 use holdline::store::{Enter, Standing, TicketId};
 use holdline::{Guard, Mutex, Name, Result, open};
 use holdline_testkit::etcd::start;
+#[cfg(target_os = "linux")]
+use holdline_testkit::in_own_process;
 use holdline_testkit::{Link, Way, soon, ticket, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +37,27 @@ async fn a_dropped_client_leaves_no_connection() {
         until(&format!("no connections, round {round}"), async || link.open() == 0).await;
         assert_eq!(servers.leases(), Vec::<String>::new(), "leases are given back");
     }
+}
+
+/// As in a program that makes a runtime for each call.
+#[cfg(target_os = "linux")]
+#[test]
+fn runtimes_that_are_gone_leave_no_files_open() {
+    if !in_own_process("dropped::runtimes_that_are_gone_leave_no_files_open") {
+        return;
+    }
+    let Some(servers) = start(1) else { return };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let new = || runtime().expect("the system gives a runtime");
+    let client = new().block_on(open(&format!("etcd://{}", servers.hosts()[0]))).expect("a URL");
+    let calls = |number| {
+        for _ in 0..number {
+            new().block_on(client.inspect("x")).expect("it is there");
+        }
+        std::fs::read_dir("/proc/self/fd").expect("this process has files").count()
+    };
+    let (few, many) = (calls(3), calls(20));
+    assert!(many < few + 10, "{few} files were open, and now {many}");
 }
 
 /// A call whose future is kept and not polled while it asks for a lease, as in a `select!` whose
