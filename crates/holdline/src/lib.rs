@@ -50,8 +50,10 @@
 //! The library's futures run on a [Tokio](https://docs.rs/tokio) runtime of either flavour with
 //! timers enabled; stores on servers also need I/O enabled. The library renews locks on a thread of
 //! its own, so a busy executor loses none. A client and its locks can be used from several
-//! runtimes, and outlive the one that they were created on. A guard may be dropped anywhere: it is
+//! runtimes, and outlive the one that they were created on; a future that was polled belongs to
+//! the runtime that polled it, whose timers it uses. A guard may be dropped anywhere: it is
 //! released in the background, and [`Client::settle`] waits for that before a program exits.
+//! Leases and waits take real time, also while Tokio's clock is paused in a test.
 //!
 //! # When the lock is lost
 //!

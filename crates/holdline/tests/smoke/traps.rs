@@ -1,5 +1,5 @@
 //! The traps of GUARANTEES.md that a test can show: T2, a guard that is forgotten; T5, a future
-//! that is not polled.
+//! that is not polled. And what is none: a paused clock.
 
 use futures_util::FutureExt;
 use holdline::Mutex;
@@ -52,4 +52,21 @@ async fn an_acquisition_that_is_not_polled_holds_up_its_own_client_and_no_other(
     rival.try_lock().await.expect("memory works").expect("free").unlock().await.expect("held");
     drop(kept);
     assert!(lock.lock_within(long).await.expect("memory works").is_some());
+}
+
+/// Leases and waits take real time; the time that a test skips is none of theirs.
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_of_tokio_changes_nothing() {
+    let client = holdline::open("memory:").await.expect("memory opens");
+    let rival = Mutex::new(&holdline::Client::new(client.store().clone()), "x");
+    let guard = Mutex::new(&client, "x").lease(LEASE * 100).lock().await.expect("memory works");
+    let began = std::time::Instant::now();
+    tokio::select! {
+        () = guard.lost() => panic!("it is held"),
+        taken = rival.lock_within(LEASE / 5) => assert!(taken.expect("memory works").is_none()),
+    }
+    assert!(began.elapsed() >= LEASE / 5);
+    tokio::time::advance(LEASE * 10_000).await;
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held");
 }
