@@ -167,7 +167,8 @@ impl HeldLock {
                 return;
             }
             if Handle::try_current().is_ok() {
-                clock::within(self.until(), notice).await;
+                let left = clock::now().until(self.until());
+                let _ = tokio::time::timeout(left, notice).await;
             } else {
                 notice.await; // there are no timers
             }
