@@ -190,3 +190,31 @@ async fn a_release_does_not_depend_on_its_notice() {
         assert_eq!(other.keep(&next, seq).await.expect("works"), Standing::Admitted(seq));
     }
 }
+
+/// `VACUUM FULL` or `ALTER TABLE` waits for the holders of all rows, and later attempts wait behind
+/// it, even with `NOWAIT`, which is about rows. The server does not notice when such a session has
+/// been given up, so it would have ever more of them, until it has no connection left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_do_not_queue_behind_a_program_that_wants_the_whole_table() {
+    let Some(server) = private("whole_table", &["fsync=off"]) else { return };
+    let client = open(&format!("{}&scheme=row", server.url())).await.expect("opens");
+    let held = Mutex::new(&client, "held").lock().await.expect("works");
+    let admin = server.sql().await;
+    let wants = tokio::spawn({
+        let other = server.sql().await;
+        async move { other.batch_execute("VACUUM FULL holdline.lock_row").await }
+    });
+    let queued = async |what: &str| -> i64 {
+        let count = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity USING (pid) \
+            WHERE NOT granted AND relation = 'holdline.lock_row'::regclass AND query ~ $1";
+        one(&admin, count, &[&what]).await
+    };
+    until("it waits for the holder", async || queued("VACUUM").await == 1).await;
+    let free = Mutex::new(&client, "free");
+    assert!(!matches!(free.try_lock().await, Ok(Some(_))), "it got past the one that waits");
+    until("no attempt waits in the server", async || queued("lock_token").await == 0).await;
+    assert!(held.is_valid());
+    held.unlock().await.expect("it was held");
+    soon("it has the table", wants).await.expect("no panic").expect("works");
+    soon("all go on", free.lock()).await.expect("works").unlock().await.expect("it was held");
+}

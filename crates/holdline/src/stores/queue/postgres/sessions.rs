@@ -75,6 +75,10 @@ const ADVISORY_SETTINGS: &str = "\
 const NOTICE_SETTINGS: &str =
     "set_config('lock_timeout', '250', true), set_config('synchronous_commit', 'off', true)";
 
+/// Limits the wait for the table itself, which `NOWAIT` does not: behind a program that wants all
+/// of it, the server keeps sessions waiting that were given up long ago.
+const LIMIT_WAITS: &str = "SET LOCAL lock_timeout = 800";
+
 /// Moves the sequence forward by more than a server crash can take back, and to the server's clock
 /// if that is later.
 const FORWARD: &str = "\
@@ -251,7 +255,7 @@ impl Sessions {
         // The statement before BEGIN belongs to its transaction, and is undone by itself if it
         // fails. The session is named as soon as it holds the row.
         let take = format!(
-            "SELECT nextval('{schema}.lock_token'), \
+            "{LIMIT_WAITS}; SELECT nextval('{schema}.lock_token'), \
              set_config('application_name', '{}', true), \
              set_config('idle_in_transaction_session_timeout', '{}', true), \
              set_config('synchronous_commit', 'off', true), \
@@ -261,13 +265,13 @@ impl Sessions {
             millis(ticket.lease)
         );
         let make = format!(
-            "ROLLBACK; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
+            "ROLLBACK; {LIMIT_WAITS}; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
              ON CONFLICT DO NOTHING"
         );
         let session = &claim.conn.session;
         for make in [&*make, "ROLLBACK"] {
-            let answer = match session.ask(&take).await {
-                Ok(answer) => answer,
+            let answer = match session.answers(&take).await {
+                Ok(answers) => answers.into_iter().nth(1).unwrap_or_default(),
                 Err(fault) => {
                     claim.may_hold = !matches!(fault, Fault::Refused(_));
                     let taken = fault.is(&LOCKED);
