@@ -2,8 +2,11 @@
 
 use crate::server::{Database, databases, first};
 use futures_util::future::join_all;
-use holdline::{ErrorKind, Mutex, open, schema};
+use holdline::store::{Enter, Standing};
+use holdline::{ErrorKind, Mutex, Name, open, schema};
+use holdline_testkit::ticket;
 use mysql_async::prelude::Queryable;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,5 +155,36 @@ async fn tokens_rise_after_a_sweep_whatever_the_clock_says() {
             again.unlock().await.expect("held");
             conn.query_drop("DELETE FROM holdline_line").await.expect("works");
         }
+    }
+}
+
+/// Without its row, a line's later places belong to none: they do not come back with a new row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_of_a_deleted_line_are_gone() {
+    for database in databases("deleted_line").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let (store, name) = (client.store(), Name::new("x").expect("a good name"));
+        let (note, long): (Arc<str>, _) = ("".into(), Duration::from_secs(60));
+        let (tickets, new) = ([1, 2, 3].map(|n| ticket(n, long)), [4, 5].map(|n| ticket(n, long)));
+        let mut places = Vec::new();
+        for ticket in &tickets {
+            match store.enter(&name, ticket, &note, Enter::Queue).await.expect("works") {
+                Standing::Admitted(seq) => places.push(seq),
+                Standing::Waiting { seq, .. } => places.push(seq.expect("it is in the line")),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut conn = database.conn().await;
+        conn.query_drop("DELETE FROM holdline_line").await.expect("works");
+        let standing = store.enter(&name, &new[0], &note, Enter::Queue).await.expect("works");
+        assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+        for (ticket, seq) in tickets.iter().zip(places) {
+            let kept = store.enter(&name, ticket, &note, Enter::Keep(seq)).await.expect("works");
+            assert_eq!(kept, Standing::Lost);
+        }
+        let standing = store.enter(&name, &new[1], &note, Enter::Queue).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
+        let places = store.snapshot(&name).await.expect("works").places;
+        assert_eq!(places.iter().map(|place| place.id).collect::<Vec<_>>(), new.map(|it| it.id));
     }
 }

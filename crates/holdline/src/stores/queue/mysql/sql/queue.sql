@@ -4,10 +4,12 @@ DELIMITER //
 
 -- Creates a line, unless it exists. Its tokens follow the highest that was swept, so that they rise
 -- even if the clock was set back. That is read after the insert, which waits for a sweep of the line.
+-- If somebody deleted the line's row, the places that were behind the first are removed: counted as
+-- places of the new line, they would let others hold as well.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_create(p_line VARBINARY(513))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_swept BIGINT;
+  DECLARE v_swept, v_places BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -15,7 +17,12 @@ BEGIN
   END;
   START TRANSACTION READ WRITE;
   INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
-  SELECT MAX(last) INTO v_swept FROM holdline_line WHERE name = '';
+  SELECT places, (SELECT MAX(last) FROM holdline_line WHERE name = '') INTO v_places, v_swept
+    FROM holdline_line WHERE name = p_line;
+  -- Read first: to delete what is not there would lock a gap, and delay other lines.
+  IF v_places = 0 AND EXISTS (SELECT 1 FROM holdline_place WHERE line = p_line) THEN
+    DELETE FROM holdline_place WHERE line = p_line;
+  END IF;
   IF v_swept > 0 THEN
     UPDATE holdline_line SET last = GREATEST(last, v_swept) WHERE name = p_line;
   END IF;
