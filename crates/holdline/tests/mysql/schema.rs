@@ -171,7 +171,7 @@ async fn places_of_a_deleted_line_are_gone() {
             match store.enter(&name, ticket, &note, Enter::Queue).await.expect("works") {
                 Standing::Admitted(seq) => places.push(seq),
                 Standing::Waiting { seq, .. } => places.push(seq.expect("it is in the line")),
-                other => panic!("{other:?}"),
+                Standing::Lost => panic!("it has just come"),
             }
         }
         let mut conn = database.conn().await;
