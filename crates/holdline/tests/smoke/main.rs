@@ -1,9 +1,10 @@
 //! What needs no server: first steps, the blocking API, addresses at which no store is,
 //! cancellation at every await point, the thread that renews, and what a holder may believe after
-//! which answer.
+//! which answer; and bounds of types.
 
 mod addresses;
 mod blocking;
+mod bounds;
 mod cancel;
 mod doubt;
 mod first_steps;
