@@ -9,11 +9,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The lease expired before a renewal was confirmed: the store did not answer or could not be
-    /// reached, this process was paused, or the lease was a fixed one. (The lock may have been
-    /// broken meanwhile.)
+    /// The lease expired before a renewal was confirmed: the store did not answer, could not be
+    /// reached or refused, this process was paused, or the lease was a fixed one. (The lock may
+    /// have been broken meanwhile.)
     Expired,
-    /// The store no longer has the place: the lease expired there, or the data was deleted.
+    /// The store no longer has the place: the lease expired there, the session that held it was
+    /// ended, or the data was deleted.
     Gone,
     /// The lock was broken by force, as [`force_unlock`](crate::Client::force_unlock) does.
     Broken {
@@ -50,11 +51,12 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Loss::Expired => f.write_str(
-                "its lease ran out before a renewal was confirmed: the store was silent, this \
-                 process was stopped, or the lease was a fixed one",
+                "its lease ran out before a renewal was confirmed: the store was silent or \
+                 refused, this process was stopped, or the lease was a fixed one",
             ),
             Loss::Gone => f.write_str(
-                "the store no longer has it: its lease ran out there, or it was deleted",
+                "the store no longer has it: its lease ran out there, its session was ended, or \
+                 it was deleted",
             ),
             Loss::Unrenewed => f.write_str(
                 "the thread that renews locks ended because of a bug in this library; report it",
