@@ -9,7 +9,7 @@ DELIMITER //
 CREATE PROCEDURE IF NOT EXISTS holdline_1_create(p_line VARBINARY(513))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_swept, v_places BIGINT;
+  DECLARE v_swept, v_lost BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -17,10 +17,11 @@ BEGIN
   END;
   START TRANSACTION READ WRITE;
   INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
-  SELECT places, (SELECT MAX(last) FROM holdline_line WHERE name = '') INTO v_places, v_swept
-    FROM holdline_line WHERE name = p_line;
   -- Read first: to delete what is not there would lock a gap, and delay other lines.
-  IF v_places = 0 AND EXISTS (SELECT 1 FROM holdline_place WHERE line = p_line) THEN
+  SELECT places = 0 AND EXISTS (SELECT 1 FROM holdline_place WHERE line = p_line),
+      (SELECT MAX(last) FROM holdline_line WHERE name = '')
+    INTO v_lost, v_swept FROM holdline_line WHERE name = p_line;
+  IF v_lost THEN
     DELETE FROM holdline_place WHERE line = p_line;
   END IF;
   IF v_swept > 0 THEN
