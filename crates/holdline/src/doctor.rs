@@ -63,8 +63,7 @@ impl Report {
 }
 
 /// Examines the store at this URL, each server named in the URL, and each server that those name in
-/// turn. Reports what is wrong with them. An empty URL is the default store: see
-/// [`crate::open_default`].
+/// turn. Reports what is wrong with them.
 ///
 /// Nothing is written unless [`Examination::lock`] is set: then one mutex, [`LOCK`], is taken and
 /// released once. A missing file is not created, and tables are not installed.
@@ -74,7 +73,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid,
+/// [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid or empty,
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if this build lacks the store. An unreachable
 /// store is not an error but a finding.
 ///
@@ -82,12 +81,7 @@ impl Report {
 ///
 /// Dropping the future closes everything it has opened, and releases the lock.
 pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
-    let url = match url {
-        #[cfg(feature = "sqlite")]
-        "" => format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()),
-        // Without that store an empty URL has no scheme, which opening it reports.
-        url => without_install(url),
-    };
+    let url = without_install(url);
     let mut findings = Findings::default();
     let node_urls = open::nodes_of(&url);
     let exists = match &node_urls {
@@ -102,6 +96,24 @@ pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
     }
     report.findings = findings.list;
     Ok(report)
+}
+
+/// Examines the default store ([`open_default`](crate::open_default)), as [`examine`] does.
+///
+/// # Errors
+///
+/// [`Invalid`](crate::ErrorKind::Invalid) if the environment does not tell the user's directory,
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if this build lacks the store `sqlite`.
+///
+/// # Cancel safety
+///
+/// As that of [`examine`].
+pub async fn examine_default(wanted: &Examination) -> Result<Report> {
+    #[cfg(feature = "sqlite")]
+    let url = format!("sqlite:{}", crate::stores::sqlite::default_path()?.display());
+    #[cfg(not(feature = "sqlite"))]
+    let url = "sqlite:"; // opening it says that the store is missing
+    examine(&url, wanted).await
 }
 
 /// The same URL, and so those of a quorum's nodes, without the option that installs tables.

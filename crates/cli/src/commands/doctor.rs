@@ -68,8 +68,10 @@ impl Doctor {
         wanted.round_trips = self.round_trips;
         wanted.lock = !self.no_lock;
         self.url.as_deref().map_or(Ok(()), store_url::refuse_empty)?;
-        let url = self.url.as_deref().unwrap_or(&session.store);
-        let report = doctor::examine(url, &wanted).await?;
+        let report = match self.url.as_deref().unwrap_or(&session.store) {
+            "" => doctor::examine_default(&wanted).await?,
+            url => doctor::examine(url, &wanted).await?,
+        };
         let text = if session.printer.json {
             as_json(&report, self.lease)
         } else {

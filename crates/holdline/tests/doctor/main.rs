@@ -69,7 +69,7 @@ fn at_worst(report: &Report, level: Level) {
 /// An empty URL and one that makes no sense are not taken for stores that are away.
 #[tokio::test]
 async fn a_url_that_makes_no_sense_is_an_error() {
-    for url in ["nothing", "bogus://x", "quorum:memory:a,bogus://b,memory:c"] {
+    for url in ["", "nothing", "bogus://x", "quorum:memory:a,bogus://b,memory:c"] {
         let error = doctor::examine(url, &Examination::default()).await.expect_err(url);
         assert_eq!(error.kind(), holdline::ErrorKind::Invalid, "{url}");
     }

@@ -52,7 +52,7 @@ impl Address {
             address.set(option, value)?;
         }
         // Without a user, nodes are open to everybody, whatever was asked for.
-        let needs_user = |it: &&(String, String)| it.0 == "auth" || it.1 == "creator";
+        let needs_user = |it: &&(String, String)| it.0 == "auth" || it.0 == "acl" && it.1 == "creator";
         if address.servers.user.is_none() && options.iter().any(|it| needs_user(&it)) {
             return Err(invalid("has auth or acl=creator, but no user"));
         }

@@ -108,7 +108,8 @@ impl Address {
             timeout: Duration::from_millis(1500),
         };
         let has = |option| url.options.iter().any(|(key, _)| *key == option);
-        let (has_schema, has_at_least) = (has("schema"), has("at_least"));
+        let (has_schema, has_at_least, has_listen) =
+            (has("schema"), has("at_least"), has("listen"));
         let (mut keys, mut tls) = (None, None);
         for (key, value) in url.options {
             match key {
@@ -139,8 +140,15 @@ impl Address {
             if !has_schema {
                 "public".clone_into(&mut address.schema);
             }
+            if has_listen {
+                return Err(invalid("has listen, which scheme=shedlock has not"));
+            }
         } else if has_at_least {
             return Err(invalid("has at_least, which only scheme=shedlock has"));
+        }
+        // Advisory locks are those of the whole database.
+        if has_schema && matches!(address.scheme, Scheme::Advisory(_)) {
+            return Err(invalid("has schema, which scheme=advisory has not"));
         }
         if address.connections.is_some()
             && !matches!(address.scheme, Scheme::Row | Scheme::Advisory(_))
@@ -328,6 +336,8 @@ mod tests {
             "//me:secret@a?connections=4",
             "//me:secret@a?connections=4&scheme=shedlock",
             "//me:secret@a?scheme=shedlock&at_least=25h",
+            "//me:secret@a?scheme=shedlock&listen=off",
+            "//me:secret@a?scheme=advisory&schema=secret",
             "//me:secret@a?listen=postgres%3A%2F%2Fme%3Asecret%40a%3Ax",
             "//a?password_file=/nowhere/at/all",
         ] {

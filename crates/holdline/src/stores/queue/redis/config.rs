@@ -57,8 +57,12 @@ impl Config {
             // A key for the clock would be in one slot only.
             config.kept = Kept { idle: Duration::from_secs(600), clock_span: Duration::ZERO };
         }
+        let has_idle = options.iter().any(|(key, _)| *key == "idle");
         for (key, value) in options {
             config.set(&key, value)?;
+        }
+        if has_idle && config.layout != Layout::Line {
+            return Err(invalid("has idle, which only scheme=line has").into());
         }
         if config.signals != Signals::default() {
             if config.layout != Layout::String {
@@ -115,12 +119,13 @@ mod tests {
         assert_eq!((plain.prefix.as_str(), plain.layout), ("holdline:", Layout::Line));
         let cluster = Config::read("redis+cluster", "//h").expect("good");
         assert!(cluster.kept.idle > plain.kept.idle && cluster.kept.clock_span.is_zero());
-        let full = Config::read("redis", "//h?prefix=app:&idle=2s&scheme=string").expect("good");
-        assert_eq!((full.prefix.as_str(), full.layout), ("app:", Layout::String));
+        let full = Config::read("redis", "//h?prefix=app:&idle=2s").expect("good");
+        assert_eq!((full.prefix.as_str(), full.kept.idle), ("app:", Duration::from_secs(2)));
+        let string = Config::read("redis", "//h?scheme=string").expect("good");
+        assert_eq!((string.prefix.as_str(), string.layout), ("", Layout::String));
         let signals =
             Config::read("redis", "//h?scheme=string&signal_list=s:").expect("good").signals;
         assert_eq!((signals.list.as_str(), signals.channel.as_str()), ("s:", ""));
-        assert_eq!(full.kept.idle, Duration::from_secs(2));
     }
 
     #[test]
@@ -131,6 +136,8 @@ mod tests {
             "//h?prefix={a}",
             "//h?ack=1",
             "//h?idle=5",
+            "//h?idle=5s&scheme=string",
+            "//h?scheme=redisson&idle=5s",
         ] {
             let error = Config::read("redis", rest).expect_err(rest);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
