@@ -176,12 +176,15 @@ async fn a_release_does_not_depend_on_its_notice() {
     let heard = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' \
                  AND granted";
     until("both listen", async || one::<i64>(&sql, heard, &[]).await == 2).await;
+    sql.batch_execute("CREATE TABLE written (it int)").await.expect("it may");
     let no_standby = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'";
     sql.batch_execute(no_standby).await.expect("it may");
     sql.batch_execute("SELECT pg_reload_conf()").await.expect("it may");
     let notifies = server.sql().await;
-    // The first ones may come before the server knows the setting.
-    tokio::spawn(async move { while notifies.batch_execute("NOTIFY other").await.is_ok() {} });
+    // A commit waits for a standby only if its transaction has written something. The first ones
+    // may come before the server knows the setting.
+    let hanging = "INSERT INTO written VALUES (1); NOTIFY other";
+    tokio::spawn(async move { while notifies.batch_execute(hanging).await.is_ok() {} });
     until("a commit hangs", async || one::<i64>(&sql, HANGS, &[]).await >= 1).await;
     for (scheme, holder, mine, (seq, next, other), waiter) in worlds {
         assert!(holder.leave(&mine).await, "{scheme}: it was held");
