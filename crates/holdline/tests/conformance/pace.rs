@@ -17,8 +17,9 @@ const BEAT: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_millis(100);
 /// A standstill for such a part of the lease explains a failure,
 const PART: u32 = 8;
-/// and one for as long as the library waits for an answer that comes at the end of a time limit.
-const AT_THE_LIMIT: Duration = Duration::from_millis(50);
+/// and one for half as long as the library waits for an answer that comes at the end of a time
+/// limit: what is asked here is answered sooner than the slowest answer to a case.
+const AT_THE_LIMIT: Duration = Duration::from_millis(25);
 /// An answer that came, and was wrong.
 const WRONG: [&str; 1] = ["makes no sense"];
 /// Two holders, lost updates and tokens out of order. Only a standstill that ends a lease may

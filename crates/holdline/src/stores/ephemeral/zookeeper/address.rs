@@ -52,8 +52,9 @@ impl Address {
             address.set(option, value)?;
         }
         // Without a user, nodes are open to everybody, whatever was asked for.
-        let needs_user = |it: &&(String, String)| it.0 == "auth" || it.0 == "acl" && it.1 == "creator";
-        if address.servers.user.is_none() && options.iter().any(|it| needs_user(&it)) {
+        let mut asked = options.iter().map(|(key, value)| (&**key, &**value));
+        let needs_user = asked.any(|it| matches!(it, ("auth", _) | ("acl", "creator")));
+        if needs_user && address.servers.user.is_none() {
             return Err(invalid("has auth or acl=creator, but no user"));
         }
         Ok(address)
