@@ -1,8 +1,10 @@
 //! A standby: it is refused by every scheme, and skipped if the URL names several hosts.
 
+use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private};
+use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
-use holdline_testkit::{Deployment, Private, free_port, postgres, until};
+use holdline_testkit::{Deployment, Private, free_port, postgres, soon, until};
 
 /// A standby of this server.
 pub(crate) fn standby_of(primary: &Server) -> Option<Private> {
@@ -39,4 +41,45 @@ async fn a_standby_is_refused_and_the_primary_found() {
         let client = open(&both).await.expect("the primary is found");
         Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
     }
+}
+
+/// An administrator may end a commit's wait for its standby, which then lacks it. The server
+/// answers that all is well, after a warning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_no_standby_has_does_not_count() {
+    let Some(server) = private("unconfirmed", &["fsync=off"]) else { return };
+    let raw = Raw::open(&(server.url() + "&listen=off&timeout=60s")).await;
+    let (mine, sql, other) = (ticket(1, 1), server.sql().await, server.sql().await);
+    let standby = async |name: &str| {
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
+        sql.batch_execute(&set).await.expect("works");
+        sql.batch_execute("SELECT pg_reload_conf()").await.expect("works");
+    };
+    let hangs = async |whose: &str| -> Option<i32> {
+        let pid = format!(
+            "SELECT max(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND {whose}"
+        );
+        one(&sql, &pid, &[]).await
+    };
+    sql.batch_execute("CREATE TABLE written (it int)").await.expect("it may");
+    standby("away").await;
+    // The first ones may come before the server knows the setting.
+    let write = "INSERT INTO written VALUES (1)";
+    tokio::spawn(async move { while other.batch_execute(write).await.is_ok() {} });
+    until("commits hang", async || hangs("true").await.is_some()).await;
+    let asking = {
+        let raw = raw.clone();
+        tokio::spawn(async move { raw.enter(&mine, Enter::Queue).await })
+    };
+    let ours = "application_name = 'holdline'";
+    until("it hangs", async || hangs(ours).await.is_some()).await;
+    let first = hangs(ours).await.expect("it goes on for ever");
+    assert!(one::<bool>(&sql, "SELECT pg_cancel_backend($1)", &[&first]).await);
+    let another = format!("{ours} AND pid <> {first}");
+    let asks_again = async || hangs(&another).await.is_some() || asking.is_finished();
+    until("it asks again, over another connection", asks_again).await;
+    assert!(!asking.is_finished(), "it counts");
+    standby("").await;
+    let standing = soon("the standby is not needed", asking).await.expect("no panic");
+    assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
 }

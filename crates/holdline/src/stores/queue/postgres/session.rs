@@ -11,7 +11,7 @@ use super::tls::{self, Messages};
 use crate::clock;
 use crate::error::Result as Opened;
 use crate::stores::queue::calls::Answer;
-use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::queue::sql::{Fault, answered, clean};
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use futures_util::StreamExt;
@@ -20,6 +20,7 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_postgres::error::DbError;
 use tokio_postgres::{AsyncMessage, Client};
 
 /// The runtime of the connections of all PostgreSQL stores in this process.
@@ -147,11 +148,20 @@ async fn drive(mut messages: Messages, on_notice: Option<OnNotice>) -> Fault {
     loop {
         match (messages.next().await, &on_notice) {
             (Some(Ok(AsyncMessage::Notification(notice))), Some(tell)) => tell(notice.payload()),
+            (Some(Ok(AsyncMessage::Notice(warning))), _) if is_unconfirmed(&warning) => {
+                return Fault::Broken(clean(warning.message()));
+            }
             (Some(Ok(_)), _) => {}
             (Some(Err(error)), _) => return Fault::from(error),
             (None, _) => return Fault::Broken("it was closed".to_owned()),
         }
     }
+}
+
+/// Whether the server warns that a commit is not on its synchronous standby, because an
+/// administrator has ended the wait for that. The reply that follows would say that all is well.
+fn is_unconfirmed(warning: &DbError) -> bool {
+    warning.routine() == Some("SyncRepWaitForLSN")
 }
 
 /// The silence of a server: since when a message has been without a reply, counted from the last
