@@ -4,7 +4,7 @@ use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private, url_at};
 use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Ticket};
-use holdline::{ErrorKind, Mutex, RwLock, open};
+use holdline::{ErrorKind, Mutex, RwLock, open, schema};
 use holdline_testkit::{Link, Way, soon, until};
 use std::future::poll_fn;
 use std::time::Duration;
@@ -388,6 +388,22 @@ async fn tokens_of_rows_rise_over_a_crash() {
         })
         .await;
     }
+}
+
+/// A schema that was deleted and installed again, or restored from a dump, has another sequence. A
+/// connection that was made before moves it forward, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_rows_rise_over_a_new_schema() {
+    let Some(server) = private("session_schema", &["fsync=off"]) else { return };
+    let raw = Raw::open(&url(&server, "row")).await;
+    let (mine, next) = (ticket(1, 1), ticket(1, 1));
+    let token = raw.hold(&mine).await;
+    assert!(raw.leave(&mine).await);
+    let deleted = server.sql().await.batch_execute("DROP SCHEMA holdline CASCADE").await;
+    deleted.expect("it may");
+    schema::install(&server.plain_url()).await.expect("works");
+    let another = raw.hold(&next).await;
+    assert!(another > token, "{another:?} came after {token:?}");
 }
 
 /// Two clients of a transaction pool would share one session.

@@ -10,7 +10,7 @@ use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Joint;
 use crate::sync::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) struct Pool {
     address: Arc<Address>,
@@ -29,6 +29,8 @@ pub(super) struct Conn {
     pub(super) version: i32,
     /// If it holds advisory locks.
     pub(super) mark: Option<Mark>,
+    /// The server's number of the sequence of tokens that this connection has moved forward.
+    pub(super) sequence: AtomicU32,
     /// The longest lease of a lock on it so far, in milliseconds.
     pub(super) longest: AtomicU64,
 }

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
+use crate::stores::queue::calls::Answer as Queried;
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, outcome_unknown};
 use crate::stores::runtime::Background;
@@ -25,7 +26,7 @@ use futures_util::future::{BoxFuture, join};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The dialect of session and transaction locks.
@@ -86,7 +87,8 @@ const FORWARD: &str = "\
     SELECT pg_advisory_xact_lock(4822917106); \
     SELECT setval('\"holdline\".lock_token', \
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
-        (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
+        (extract(epoch from clock_timestamp()) * 1000000)::bigint)), \
+        '\"holdline\".lock_token'::regclass::oid; COMMIT";
 
 /// The oldest server version with `idle_session_timeout`.
 const OLDEST_FOR_ADVISORY: i32 = 140_000;
@@ -99,11 +101,12 @@ pub(super) async fn prepare(session: Session, address: &Arc<Address>) -> Answer<
     let advisory = matches!(address.scheme, Scheme::Advisory(_));
     let start = async {
         if advisory {
-            return Mark::set(&session).await.map(Some);
+            return Mark::set(&session).await.map(|mark| (Some(mark), 0));
         }
-        session.ask(&statement(&address.schema, FORWARD)).await.map(|_| None)
+        let answers = session.answers(&statement(&address.schema, FORWARD)).await?;
+        Ok((None, answers.iter().find_map(sequence_of).unwrap_or(0)))
     };
-    let (version, mark) = join(check_server(&session, address), start).await;
+    let (version, start) = join(check_server(&session, address), start).await;
     let version = version?;
     if advisory && version < OLDEST_FOR_ADVISORY {
         let message = format!(
@@ -111,12 +114,18 @@ pub(super) async fn prepare(session: Session, address: &Arc<Address>) -> Answer<
         );
         return Err(Fault::Ours(ErrorKind::Unsupported, message));
     }
-    let mark = mark?;
+    let (mark, sequence) = start?;
+    let sequence = AtomicU32::new(sequence);
     if let Some(mark) = &mark {
         let queries = advisory_queries(address.listen_at().is_some());
         mark.prepare(&session, ADVISORY_SETTINGS, &queries).await?;
     }
-    Ok(Conn { session, version, mark, longest: AtomicU64::new(0) })
+    Ok(Conn { session, version, mark, sequence, longest: AtomicU64::new(0) })
+}
+
+/// The server's number of the sequence of tokens, in an answer with a number from it.
+fn sequence_of(answer: &Queried) -> Option<u32> {
+    answer.rows.first()?.number(1)
 }
 
 /// Whether a lock was still there for a call; it was not if the connection has ended.
@@ -256,7 +265,7 @@ impl Sessions {
         // fails. The session is named as soon as it holds the row.
         let take = format!(
             "{LIMIT_WAITS}; SELECT nextval('{schema}.lock_token'), \
-             set_config('application_name', '{}', true), \
+             '{schema}.lock_token'::regclass::oid, set_config('application_name', '{}', true), \
              set_config('idle_in_transaction_session_timeout', '{}', true), \
              set_config('synchronous_commit', 'off', true), \
              set_config('statement_timeout', '0', true){unlimited} FROM (SELECT 1 FROM \
@@ -268,8 +277,9 @@ impl Sessions {
             "ROLLBACK; {LIMIT_WAITS}; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
              ON CONFLICT DO NOTHING"
         );
-        let session = &claim.conn.session;
-        for make in [&*make, "ROLLBACK"] {
+        let forward = format!("ROLLBACK; {}", statement(&self.address.schema, FORWARD));
+        let Conn { session, sequence, .. } = &*claim.conn;
+        for last in [false, false, true] {
             let answer = match session.answers(&take).await {
                 Ok(answers) => answers.into_iter().nth(1).unwrap_or_default(),
                 Err(fault) => {
@@ -278,10 +288,18 @@ impl Sessions {
                     return if taken { Ok(None) } else { Err(fault) };
                 }
             };
-            if let Some(token) = answer.number() {
-                return Ok(Some(Seq(token)));
+            match (answer.number(), sequence_of(&answer)) {
+                (Some(token), Some(now)) if now == sequence.load(Ordering::SeqCst) => {
+                    return Ok(Some(Seq(token)));
+                }
+                // It was made anew, as by a restored dump, and its numbers are lower.
+                (Some(_), Some(now)) if !last => {
+                    session.ask(&forward).await?;
+                    sequence.store(now, Ordering::SeqCst);
+                }
+                (None, _) if !last => drop(session.ask(&make).await?),
+                _ => drop(session.ask("ROLLBACK").await?),
             }
-            session.ask(make).await?;
         }
         claim.may_hold = false;
         Ok(None) // removed again in the meantime
