@@ -17,7 +17,7 @@
 
 use super::batch::{self, Batcher, Queued};
 use super::config::{Config, Scheme};
-use super::errors::READ_ONLY;
+use super::errors::{READ_ONLY, is_read_only};
 use super::text::Statement;
 use super::{opts, shedlock};
 use crate::clock;
@@ -408,7 +408,7 @@ pub(super) async fn checked(
     );
     let found = ask(&mut conn, &sql).await.map_err(Fault::unsent)?.rows.pop().unwrap_or_default();
     let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
-    if found.truth(1) == Some(true) {
+    if found.text(1).is_some_and(is_read_only) {
         return fault(ErrorKind::Unavailable, READ_ONLY);
     }
     if found.number(0) == Some(0) {

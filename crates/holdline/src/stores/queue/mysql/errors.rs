@@ -9,6 +9,12 @@ use mysql_async::{DriverError, Error as ClientError};
 pub(super) const READ_ONLY: &str =
     "is read-only, as a replica is; use the address of the primary, or unset read_only there";
 
+/// Whether a server with this value of `read_only` refuses writes. From MariaDB 12 on it is a word,
+/// OFF, ON, NO_LOCK or NO_LOCK_NO_ADMIN, and earlier, as in MySQL, a number.
+pub(super) fn is_read_only(value: &str) -> bool {
+    !["0", "OFF"].contains(&value)
+}
+
 /// The errors when another transaction has locked the row.
 pub(super) const LOCKED: [&str; 2] = ["1205", "3572"];
 
@@ -193,6 +199,12 @@ mod tests {
         }
         let other = fault(1180, "Got error 1 - 'Operation not permitted' during COMMIT");
         assert_eq!(other.explain(&"mysql://h", "").kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_server_is_writable_if_read_only_is_off() {
+        assert!(["0", "OFF"].iter().all(|value| !is_read_only(value)));
+        assert!(["1", "ON", "NO_LOCK", "NO_LOCK_NO_ADMIN"].iter().all(|value| is_read_only(value)));
     }
 
     /// Waiters outlast what an administrator or time ends, or a new connection.

@@ -2,6 +2,7 @@
 
 use super::config::{Config, Scheme};
 use super::connection::{ask, bare};
+use super::errors::is_read_only;
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::Result;
@@ -59,7 +60,8 @@ fn examine_server(
     let get = |name: &str| variables.get(name).map_or("", String::as_str);
     let is_on = |name: &str| ["ON", "1", "TRUE"].contains(&get(name).to_uppercase().as_str());
     version(get("version"), findings);
-    if is_on("read_only") || is_on("super_read_only") || is_on("innodb_read_only") {
+    let read_only = variables.get("read_only").is_some_and(|value| is_read_only(value));
+    if read_only || is_on("super_read_only") || is_on("innodb_read_only") {
         let advice = "name the primary, or set read_only to OFF";
         findings.problem("role", "read_only is on: it takes no locks", advice);
     } else {
