@@ -32,6 +32,10 @@ pub(super) const LOCKED: [&str; 1] = ["55P03"];
 /// The error when the server's table of locks is full.
 pub(super) const FULL: [&str; 1] = ["53200"];
 
+/// What internal errors begin with, in every language, if a table, type or function was dropped
+/// while a call used it: somebody installs them anew, or restores a dump.
+const REPLACED: [&str; 2] = ["cache lookup failed for ", "could not open relation with OID "];
+
 /// The client's message when the server asks for a password and there is none.
 const NO_PASSWORD: &str = "password missing";
 
@@ -70,6 +74,10 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
                 .to_owned(),
         ),
         "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
+        "XX000" if REPLACED.iter().any(|start| error.message.starts_with(start)) => (
+            ErrorKind::Unavailable,
+            format!("was about {what} when its tables and functions were replaced"),
+        ),
         "22001" => (ErrorKind::Invalid, format!("has a column that is too short for {what}")),
         "22P05" | "22021" => {
             (ErrorKind::Invalid, format!("has an encoding that cannot keep the name of {what}"))
@@ -95,12 +103,29 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
 mod tests {
     use super::*;
 
+    fn refused(code: &str, message: &str) -> Fault {
+        let (code, message) = (code.to_owned(), message.to_owned());
+        Fault::Refused(ServerError { code, message, meaning, connecting: false })
+    }
+
+    /// Waiters outlast tables that are dropped and made in one transaction.
+    #[test]
+    fn what_is_being_replaced_comes_back() {
+        for (message, kind) in [
+            ("cache lookup failed for type 16412", ErrorKind::Unavailable),
+            ("could not open relation with OID 16412", ErrorKind::Unavailable),
+            ("unexpected data beyond EOF", ErrorKind::Corrupt),
+        ] {
+            let error = refused("XX000", message).explain(&"postgres://h", "lock \"x\"");
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
+
     /// A statement is undone, and a transaction's session ends, maybe during the commit.
     #[test]
     fn a_time_limit_is_an_outage() {
         for (code, ended) in [("57014", false), ("25P03", true), ("25P04", true)] {
-            let (code, message) = (code.to_owned(), "what it says".to_owned());
-            let fault = Fault::Refused(ServerError { code, message, meaning, connecting: false });
+            let fault = refused(code, "what it says");
             assert_eq!((fault.ended(), fault.in_doubt()), (ended, ended), "{fault:?}");
             let error = fault.explain(&"postgres://h", "lock \"x\"");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
