@@ -3,7 +3,6 @@
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Eviction, QueueEntry, QueueSnapshot, Seq, TicketId};
-use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::{Fault, answered};
 use holdline_kernel::rule::admitted_prefix;
 use holdline_kernel::{Backoff, Time};
@@ -56,13 +55,6 @@ pub(super) async fn repeat<C: Future<Output = Result<Answer, Fault>>>(
         }
     }
     Err(Fault::Silence)
-}
-
-/// Records the end of a request that was in flight: with an answer, unless it is in doubt.
-pub(super) fn settle<T>(request: Option<OwnRequest>, answer: &Result<T, Fault>) {
-    if let Some(request) = request.filter(|_| !answer.as_ref().is_err_and(Fault::in_doubt)) {
-        request.answered();
-    }
 }
 
 impl Answer {

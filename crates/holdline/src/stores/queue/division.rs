@@ -5,40 +5,71 @@
 //! others. After another refusal all calls are sent one by one, so that none can fail the others.
 
 use super::calls::Answer;
+use super::in_flight::OwnRequest;
 use super::sql::Fault;
+use crate::clock;
+use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::mem;
+use tokio::sync::oneshot;
 
 /// A connection, or several, that carry batches.
 pub(super) trait Carrier: Sync {
-    type Call: Queued;
+    type Call: Send + Sync;
 
     /// Sends several calls as one message. If one is refused, all are undone.
     fn together(
         &self,
-        batch: &[Self::Call],
+        batch: &[Queued<Self::Call>],
     ) -> impl Future<Output = Result<Vec<Answer>, Fault>> + Send;
 
     /// Sends a call by itself.
-    fn alone(&self, call: &Self::Call) -> impl Future<Output = Result<Answer, Fault>> + Send;
+    fn alone(
+        &self,
+        call: &Queued<Self::Call>,
+    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 }
 
-/// A call whose caller waits elsewhere.
-pub(super) trait Queued: Send + Sync {
-    /// Whether the caller waits, and has time left.
-    fn is_wanted(&self) -> bool;
+/// A call that has yet to be answered. Its caller waits elsewhere.
+pub(super) struct Queued<C> {
+    pub(super) call: C,
+    /// When its caller gives up.
+    pub(super) limit: Time,
+    /// The request to take a place, which is in flight until it is answered.
+    pub(super) request: Option<OwnRequest>,
+    pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
+}
 
-    /// Answers the caller, if it still waits.
-    fn answer(self, answer: Result<Answer, Fault>);
+impl<C> Queued<C> {
+    /// Whether the caller waits, and has time left.
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed() && clock::now() < self.limit
+    }
+
+    /// Answers the caller, if it still waits. The request is in flight no more, unless the answer
+    /// leaves it in doubt.
+    fn answer(self, answer: Result<Answer, Fault>) {
+        if let Some(request) = self.request
+            && !answer.as_ref().is_err_and(Fault::in_doubt)
+        {
+            request.answered();
+        }
+        let _ = self.reply.send(answer);
+    }
+
+    /// Answers a call that is not sent.
+    pub(super) fn refuse(self) {
+        self.answer(Err(Fault::Unsent("nobody waits for it, or its time is over".to_owned())));
+    }
 }
 
 /// Sends calls together, as far as the server allows that, and answers each. A call that is not
 /// wanted any more is not sent.
-pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<C::Call>) {
+pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<Queued<C::Call>>) {
     let mut division = Division::new(calls);
     while let Some(batch) = division.next() {
         let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(Queued::is_wanted);
-        late.into_iter().for_each(refuse);
+        late.into_iter().for_each(Queued::refuse);
         if batch.len() < 2 {
             division.alone.extend(batch);
             continue;
@@ -62,13 +93,9 @@ pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<C::Call>) {
             let answer = carrier.alone(&call).await;
             call.answer(answer);
         } else {
-            refuse(call);
+            call.refuse();
         }
     }
-}
-
-pub(super) fn refuse(call: impl Queued) {
-    call.answer(Err(Fault::Unsent("nobody waits for it, or its time is over".to_owned())));
 }
 
 /// The parts of a batch that have yet to be sent.

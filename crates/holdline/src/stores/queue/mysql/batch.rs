@@ -15,9 +15,9 @@
 
 use super::connection::ask;
 use super::text::{self, Statement};
-use crate::clock;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::division;
+use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
@@ -30,29 +30,13 @@ use tokio::sync::oneshot;
 const MAX_CALLS: usize = 64;
 
 /// A call that waits for a connection.
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) statement: Statement,
-    /// When its caller gives up.
-    pub(super) limit: Time,
-    pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
-}
-
-impl division::Queued for Queued {
-    fn is_wanted(&self) -> bool {
-        !self.reply.is_closed() && clock::now() < self.limit
-    }
-
-    fn answer(self, answer: Result<Answer, Fault>) {
-        let _ = self.reply.send(answer); // unless its runtime has ended
-    }
-}
+pub(super) type Queued = division::Queued<Statement>;
 
 /// The calls that wait for a connection, oldest first.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Batcher(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     numbers: u64,
     waiting: BTreeMap<u64, Queued>,
@@ -62,20 +46,24 @@ impl Batcher {
     /// Queues a call, and returns its number, and where its answer will be.
     pub(super) fn queue(
         &self,
-        statement: Statement,
+        call: Statement,
+        request: Option<OwnRequest>,
         limit: Time,
     ) -> (u64, oneshot::Receiver<Result<Answer, Fault>>) {
         let (reply, answer) = oneshot::channel();
         let mut state = self.0.lock();
         state.numbers += 1;
         let number = state.numbers;
-        state.waiting.insert(number, Queued { statement, limit, reply });
+        state.waiting.insert(number, Queued { call, limit, request, reply });
         (number, answer)
     }
 
-    /// Removes a call that nobody waits for; false if it has been taken.
-    pub(super) fn withdraw(&self, number: u64) -> bool {
-        self.0.lock().waiting.remove(&number).is_some()
+    /// Refuses a call that nobody waits for, unless it has been taken.
+    pub(super) fn withdraw(&self, number: u64) {
+        let call = self.0.lock().waiting.remove(&number);
+        if let Some(call) = call {
+            call.refuse();
+        }
     }
 
     /// Takes the call of this number, and the oldest of those that can go with it. Empty if it has
@@ -83,13 +71,13 @@ impl Batcher {
     pub(super) fn take(&self, number: u64) -> Vec<Queued> {
         let mut state = self.0.lock();
         // A call is abandoned if its runtime has ended.
-        state.waiting.retain(|_, call| !call.reply.is_closed());
+        state.waiting.retain(|_, queued| !queued.reply.is_closed());
         let Some(first) = state.waiting.remove(&number) else { return Vec::new() };
-        let (alone, mut batch) = (first.statement.line.is_none(), vec![first]);
+        let (alone, mut batch) = (first.call.line.is_none(), vec![first]);
         if alone {
             return batch;
         }
-        let quick = state.waiting.iter().filter(|(_, call)| call.statement.line.is_some());
+        let quick = state.waiting.iter().filter(|(_, queued)| queued.call.line.is_some());
         let chosen: Vec<u64> = quick.map(|(number, _)| *number).take(MAX_CALLS - 1).collect();
         batch.extend(chosen.iter().filter_map(|number| state.waiting.remove(number)));
         batch
@@ -114,11 +102,11 @@ pub(super) async fn send(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer
 
 /// The same, but leaves it to the server to undo what it refuses.
 pub(super) async fn transaction(conn: &mut Conn, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
-    let lines = batch.iter().filter_map(|call| call.statement.line.as_ref());
+    let lines = batch.iter().filter_map(|queued| queued.call.line.as_ref());
     let mut statements: Vec<String> = BEGIN.into_iter().map(str::to_owned).collect();
     statements.push(text::lock_lines(lines));
     let preceding = statements.len();
-    statements.extend(batch.iter().map(|call| call.statement.literal()));
+    statements.extend(batch.iter().map(|queued| queued.call.literal()));
     statements.extend(["COMMIT", PATIENT].map(str::to_owned));
     let mut result = conn.query_iter(statements.join("; ")).await?;
     for _ in 0..preceding {
@@ -151,14 +139,14 @@ mod tests {
                 Ok(line) => text::quick_leave(&Key::table(&line), TicketId(1)),
                 Err(_) => Statement::text("CALL x()"),
             };
-            batcher.queue(statement, Time(0)).1
+            batcher.queue(statement, None, Time(0)).1
         };
         let answers = names.iter().map(queue).collect();
         (batcher, answers)
     }
 
     fn lines(batch: &[Queued]) -> Vec<&str> {
-        let lines = batch.iter().map(|call| call.statement.line.as_ref());
+        let lines = batch.iter().map(|queued| queued.call.line.as_ref());
         lines.map(|line| line.map_or("", Key::name)).collect()
     }
 
@@ -179,10 +167,13 @@ mod tests {
 
     #[test]
     fn a_call_is_withdrawn_unless_it_was_taken() {
-        let (batcher, _answers) = queued(&["a", "b", "c"]);
-        assert!(batcher.withdraw(1));
-        assert_eq!(lines(&batcher.take(2)), ["b", "c"]);
-        assert!(!batcher.withdraw(3));
+        let (batcher, mut answers) = queued(&["a", "b", "c"]);
+        batcher.withdraw(1);
+        assert!(matches!(answers[0].try_recv(), Ok(Err(Fault::Unsent(_)))));
+        let batch = batcher.take(2);
+        assert_eq!(lines(&batch), ["b", "c"]);
+        batcher.withdraw(3);
+        assert!(answers[2].try_recv().is_err(), "it is in the batch");
     }
 
     #[test]

@@ -23,13 +23,12 @@ use super::{opts, shedlock};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
-use crate::stores::queue::calls::{Answer, Row, repeat, settle};
+use crate::stores::queue::calls::{Answer, Row, repeat};
 use crate::stores::queue::division::{self, Carrier};
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::in_flight::{InFlight, OwnRequest};
 use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::{Background, Joint};
 use crate::sync::Mutex;
-use futures_util::FutureExt;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
@@ -147,11 +146,7 @@ impl Connections {
         let (caller, gives_up) = oneshot::channel();
         let turn = self.turn_at_once();
         let here = turn.as_ref().and_then(|_| Handle::try_current().ok());
-        let call = Arc::clone(self).make(statement.clone(), limit, gives_up, turn);
-        let work = call.map(move |answer| {
-            settle(request, &answer);
-            answer
-        });
+        let work = Arc::clone(self).make(statement.clone(), request, limit, gives_up, turn);
         // Other calls wait for the connection, so this one goes on even if its future is not
         // polled.
         let call = match here {
@@ -168,11 +163,12 @@ impl Connections {
     async fn make(
         self: Arc<Self>,
         statement: Statement,
+        request: Option<OwnRequest>,
         limit: Time,
         gives_up: oneshot::Receiver<()>,
         turn: Option<Turn>,
     ) -> Result<Answer, Fault> {
-        let (number, mut answer) = self.batcher.queue(statement, limit);
+        let (number, mut answer) = self.batcher.queue(statement, request, limit);
         let turn = tokio::select! {
             biased;
             answer = &mut answer => return answer.unwrap_or_else(abandoned),
@@ -180,10 +176,7 @@ impl Connections {
             turn = self.turn(turn) => Some(turn),
         };
         match turn {
-            None if self.batcher.withdraw(number) => {
-                return Err(Fault::Unsent("nobody waits for it".to_owned()));
-            }
-            None => {}
+            None => self.batcher.withdraw(number),
             Some(Turn(connections, _permit)) => {
                 division::send(&connections, self.batcher.take(number)).await;
             }
@@ -299,7 +292,7 @@ impl Connections {
 }
 
 impl Carrier for Arc<Connections> {
-    type Call = Queued;
+    type Call = Statement;
 
     async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
@@ -328,7 +321,7 @@ impl Owned {
     /// Runs a batch; or a single statement as [`ask`] does, but prepared if it has values.
     async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
-        let [Queued { statement, .. }] = calls else { return batch::send(conn, calls).await };
+        let [Queued { call: statement, .. }] = calls else { return batch::send(conn, calls).await };
         let answer = if statement.values.is_empty() {
             ask(conn, &statement.text).await
         } else {

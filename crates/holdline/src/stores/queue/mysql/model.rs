@@ -162,7 +162,8 @@ fn a_batch_ends(variable: &str) {
     let lines = ["a", "b"].map(key);
     let queued = |line| {
         let (reply, _) = tokio::sync::oneshot::channel();
-        Queued { statement: text::quick_leave(line, TicketId(1)), limit: Time(0), reply }
+        let call = text::quick_leave(line, TicketId(1));
+        Queued { call, limit: Time(0), request: None, reply }
     };
     let calls: Vec<Queued> = lines.iter().map(queued).collect();
     runtime.block_on(async {

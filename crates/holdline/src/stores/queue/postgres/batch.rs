@@ -17,15 +17,12 @@
 use super::session::{self, Lane, Session};
 use crate::clock;
 use crate::names::Name;
-use crate::stores::queue::calls::{Answer, settle};
+use crate::stores::queue::calls::Answer;
 use crate::stores::queue::division::{self, Carrier};
-use crate::stores::queue::in_flight::OwnRequest;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::sync::Mutex;
-use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// A statement with its parameters, and the conditions for batching it.
 #[derive(Clone, Debug)]
@@ -38,15 +35,7 @@ pub(super) struct Call {
     pub(super) lane: Lane,
 }
 
-/// A call that has yet to be answered.
-pub(super) struct Queued {
-    pub(super) call: Call,
-    /// When its caller gives up.
-    pub(super) limit: Time,
-    /// The request to take a place, which is in flight until it is answered.
-    pub(super) request: Option<OwnRequest>,
-    pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
-}
+pub(super) type Queued = division::Queued<Call>;
 
 /// The queue of a lane's calls, to be sent in batches.
 #[derive(Default)]
@@ -79,17 +68,6 @@ impl Call {
     }
 }
 
-impl division::Queued for Queued {
-    fn is_wanted(&self) -> bool {
-        !self.reply.is_closed() && clock::now() < self.limit
-    }
-
-    fn answer(self, answer: Result<Answer, Fault>) {
-        settle(self.request, &answer);
-        let _ = self.reply.send(answer); // unless the caller has given up
-    }
-}
-
 impl Batcher {
     /// Queues a call. Returns whether there is to be another message in flight: then
     /// [`next`](Self::next) must be called until it is empty.
@@ -108,7 +86,7 @@ impl Batcher {
         let (mut batch, mut rest) = (Vec::<Queued>::new(), VecDeque::<Queued>::new());
         for queued in std::mem::take(&mut state.queue) {
             if queued.reply.is_closed() {
-                division::refuse(queued);
+                queued.refuse();
                 continue;
             }
             let fits = batch.first().is_none_or(|first| {
@@ -163,7 +141,7 @@ impl Session {
 }
 
 impl Carrier for Session {
-    type Call = Queued;
+    type Call = Call;
 
     async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
         let statements = batch.iter().map(|one| &*one.call.sql);
@@ -184,6 +162,8 @@ impl Carrier for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdline_kernel::Time;
+    use tokio::sync::oneshot;
 
     type Answers = Vec<oneshot::Receiver<Result<Answer, Fault>>>;
 
