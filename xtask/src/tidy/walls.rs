@@ -12,6 +12,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "contract",
     "engine",
     "calls",
+    "connecting",
     "division",
     "in_flight",
     "mod",

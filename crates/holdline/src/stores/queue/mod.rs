@@ -22,6 +22,8 @@ use std::time::Duration;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod calls;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod connecting;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod division;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;

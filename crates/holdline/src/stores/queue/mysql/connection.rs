@@ -24,12 +24,13 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, repeat};
+use crate::stores::queue::connecting::Connecting;
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::in_flight::{InFlight, OwnRequest};
 use crate::stores::queue::sql::{Fault, answered, check_version};
-use crate::stores::runtime::{Background, Joint};
+use crate::stores::runtime::Background;
 use crate::sync::Mutex;
-use holdline_kernel::{Backoff, Time};
+use holdline_kernel::Time;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
 use std::pin::pin;
@@ -41,10 +42,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
-/// The pauses after failed attempts to connect.
-const PAUSES: Backoff =
-    Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
-
 /// How long a renewal waits for a connection for calls before it makes its own: less than it may
 /// take altogether, a quarter of a lease.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -67,12 +64,9 @@ pub(super) struct Connections {
     lent: Mutex<Vec<(Time, Weak<Permit>)>>,
     batcher: Batcher,
     idle: Mutex<Vec<Conn>>,
-    /// The attempt to connect that is under way. There is one at a time, and all calls that want a
-    /// connection wait for it, so that calls which give up early do not each leave a handshake
-    /// unfinished: a server blocks hosts that have too many (`max_connect_errors`).
-    connecting: Joint<Result<(), Fault>>,
-    /// The number of attempts that have failed in a row, and when the next one may be made.
-    failures: Mutex<(u32, Time)>,
+    /// One attempt at a time: a server blocks hosts that leave too many handshakes unfinished
+    /// (`max_connect_errors`).
+    connecting: Connecting,
     /// The tickets whose requests to take a place have been sent but not answered, shared by all
     /// handles of a store.
     pub(super) in_flight: Arc<InFlight>,
@@ -97,8 +91,7 @@ impl Connections {
             lent: Mutex::default(),
             batcher: Batcher::default(),
             idle: Mutex::default(),
-            connecting: Joint::new(),
-            failures: Mutex::default(),
+            connecting: Connecting::default(),
             in_flight: Arc::default(),
         }))
     }
@@ -114,8 +107,7 @@ impl Connections {
             lent: Mutex::default(),
             batcher: Batcher::default(),
             idle: Mutex::default(),
-            connecting: Joint::new(),
-            failures: Mutex::default(),
+            connecting: Connecting::default(),
             in_flight: Arc::clone(&self.in_flight),
         })
     }
@@ -261,33 +253,19 @@ impl Connections {
                 return Ok(conn);
             }
             let connect = || Arc::clone(self).connect();
-            self.connecting.done(self.runtime, connect).await.unwrap_or(Err(Fault::Silence))?;
+            self.connecting.attempt(self.runtime, self.config.timeout, connect).await?;
         }
     }
 
     /// Makes a connection for the list.
     async fn connect(self: Arc<Self>) -> Result<(), Fault> {
-        let next = self.failures.lock().1;
-        clock::sleep_until(next).await;
-        let limit = clock::now().after(self.config.timeout);
-        let connected = match self.config.scheme {
-            Scheme::Shedlock => answered(limit, shedlock::connect(&self.opts, &self.config)).await,
-            _ => answered(limit, connect(&self.opts, &self.config)).await,
+        let conn = match self.config.scheme {
+            Scheme::Shedlock => shedlock::connect(&self.opts, &self.config).await?,
+            _ => connect(&self.opts, &self.config).await?,
         };
-        let mut failures = self.failures.lock();
-        match connected {
-            Ok(conn) => {
-                *failures = (0, Time(0));
-                crate::metrics::connected("mysql");
-                self.idle.lock().push(conn);
-                Ok(())
-            }
-            Err(fault) => {
-                let pause = PAUSES.pause(failures.0, fastrand::u64(..));
-                *failures = (failures.0.saturating_add(1), clock::now().after(pause));
-                Err(fault)
-            }
-        }
+        crate::metrics::connected("mysql");
+        self.idle.lock().push(conn);
+        Ok(())
     }
 }
 
@@ -381,8 +359,8 @@ const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mod
 
 /// A connection with its session configured.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
-    let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
+    let mut conn = Conn::new(opts.clone()).await?;
+    ask(&mut conn, SESSION).await?;
     Ok(conn)
 }
 
@@ -394,12 +372,12 @@ pub(super) async fn checked(
     session: &str,
     columns: &str,
 ) -> Result<(Conn, Row), Fault> {
-    let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
+    let mut conn = Conn::new(opts.clone()).await?;
     let sql = format!(
         "{SESSION}{session}; \
          SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, {columns}"
     );
-    let found = ask(&mut conn, &sql).await.map_err(Fault::unsent)?.rows.pop().unwrap_or_default();
+    let found = ask(&mut conn, &sql).await?.first();
     let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
     if found.text(1).is_some_and(is_read_only) {
         return fault(ErrorKind::Unavailable, READ_ONLY);
@@ -423,9 +401,4 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 /// The answer to a call that was taken along by one whose runtime has ended.
 fn abandoned(_: oneshot::error::RecvError) -> Result<Answer, Fault> {
     Err(Fault::Broken("the call that it was sent with has ended".to_owned()))
-}
-
-/// A fault before anything was asked of the server.
-fn unsent(error: mysql_async::Error) -> Fault {
-    Fault::from(error).unsent()
 }

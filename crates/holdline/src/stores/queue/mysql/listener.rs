@@ -18,9 +18,10 @@ use super::text;
 use super::watches::Watches;
 use crate::clock::{self, within};
 use crate::stores::queue::calls::Answer;
+use crate::stores::queue::connecting::Failures;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
-use holdline_kernel::{Backoff, Time};
+use holdline_kernel::Backoff;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,20 +38,13 @@ const PAUSES: Backoff =
 pub(super) struct Listener {
     number: u64,
     task: Mutex<Option<AbortHandle>>,
-    starts: Arc<Mutex<Starts>>,
-}
-
-/// The number of consecutive failures, and the time of the next attempt.
-#[derive(Default)]
-struct Starts {
-    failures: u32,
-    next: Time,
+    failures: Arc<Mutex<Failures>>,
 }
 
 impl Default for Listener {
     fn default() -> Self {
         let number = fastrand::u64(1..1 << 63);
-        Listener { number, task: Mutex::default(), starts: Arc::default() }
+        Listener { number, task: Mutex::default(), failures: Arc::default() }
     }
 }
 
@@ -64,20 +58,18 @@ impl Listener {
     pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
         if task.as_ref().is_some_and(|task| !task.is_finished())
-            || clock::now() < self.starts.lock().next
+            || clock::now() < self.failures.lock().next
         {
             return;
         }
-        let (number, starts) = (self.number, Arc::clone(&self.starts));
+        let (number, failures) = (self.number, Arc::clone(&self.failures));
         let (connections, watches) = (Arc::clone(connections), Arc::clone(watches));
         let runtime = connections.runtime;
         let work = async move {
-            let ended = listen(number, &connections, &watches, &starts).await;
+            let ended = listen(number, &connections, &watches, &failures).await;
             watches.listener_ended();
             if let Err(fault) = ended {
-                let mut starts = starts.lock();
-                starts.next = clock::now().after(PAUSES.pause(starts.failures, fastrand::u64(..)));
-                starts.failures = starts.failures.saturating_add(1);
+                failures.lock().add(PAUSES);
                 tracing::debug!(error = %fault.explain(&connections.config, ""), "no notices");
             }
         };
@@ -98,7 +90,7 @@ async fn listen(
     number: u64,
     connections: &Arc<Connections>,
     watches: &Watches,
-    starts: &Mutex<Starts>,
+    failures: &Mutex<Failures>,
 ) -> Result<(), Fault> {
     let limit = || clock::now().after(connections.config.timeout);
     let conn = within(limit(), bare(&connections.opts)).await.unwrap_or(Err(Fault::Silence))?;
@@ -140,7 +132,7 @@ async fn listen(
                 Some(_) => return Err(Fault::Broken("a connection for calls ended".to_owned())),
             },
         };
-        starts.lock().failures = 0;
+        *failures.lock() = Failures::default();
     }
 }
 

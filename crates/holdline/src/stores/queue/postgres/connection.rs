@@ -14,12 +14,12 @@ use super::{schema, shedlock};
 use crate::clock;
 use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, repeat};
+use crate::stores::queue::connecting::Connecting;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::sql::{Fault, answered};
-use crate::stores::runtime::Joint;
+use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use futures_util::FutureExt;
-use holdline_kernel::{Backoff, Time};
+use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -33,9 +33,6 @@ use tokio::sync::oneshot;
 const MAX_SILENCE: Duration = Duration::from_millis(1500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
-/// The first and the longest pause after failed attempts to connect.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     pub(super) address: Arc<Address>,
@@ -46,9 +43,10 @@ pub(super) struct Connection {
     pub(super) in_flight: Arc<InFlight>,
 }
 
+#[derive(Default)]
 struct Link {
     slot: Arc<Mutex<Slot>>,
-    connecting: Joint<Result<(), Fault>>,
+    connecting: Connecting,
 }
 
 #[derive(Default)]
@@ -56,15 +54,11 @@ struct Slot {
     session: Option<Arc<Session>>,
     /// How long the connection may be silent in its first minute.
     patience: Duration,
-    /// The number of consecutive failures to connect.
-    failures: u32,
-    /// The earliest time of the next attempt to connect.
-    not_before: Time,
 }
 
 impl Connection {
     pub(super) fn new(address: Arc<Address>) -> Self {
-        let (shared, spare) = (Link::new(), Link::new());
+        let (shared, spare) = (Link::default(), Link::default());
         Connection { address, shared, spare, in_flight: Arc::default() }
     }
 
@@ -107,9 +101,7 @@ impl Connection {
         Ok((&self.shared, self.session().await?))
     }
 
-    /// The current connection, unless it is silent; or a new one, made once for all calls that wait
-    /// for it. After a failure the next attempt backs off, however many calls there are; the calls
-    /// that waited for a failed attempt share its error.
+    /// The current connection, unless it is silent; or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
         self.session_of(&self.shared).await
     }
@@ -118,19 +110,13 @@ impl Connection {
         if let Some(session) = link.usable() {
             return Ok(session);
         }
-        let runtime = session::runtime().map_err(Fault::from)?;
-        let attempt = || connect(Arc::clone(&self.address), Arc::clone(&link.slot));
-        let gone = || Fault::Unsent("it was closed at once".to_owned());
-        link.connecting.done(runtime, attempt).await.unwrap_or_else(|| Err(gone()))?;
-        link.usable().ok_or_else(gone)
+        let connect = || connect(Arc::clone(&self.address), Arc::clone(&link.slot));
+        link.connecting.attempt(session::runtime()?, self.address.timeout, connect).await?;
+        link.usable().ok_or_else(|| Fault::Unsent("it was closed at once".to_owned()))
     }
 }
 
 impl Link {
-    fn new() -> Self {
-        Link { slot: Arc::default(), connecting: Joint::new() }
-    }
-
     fn usable(&self) -> Option<Arc<Session>> {
         self.slot.lock().usable()
     }
@@ -149,40 +135,18 @@ impl Link {
 
 /// Puts a new connection into the slot, unless it has one by then.
 async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fault> {
-    let not_before = {
-        let mut slot = slot.lock();
-        if slot.usable().is_some() {
-            return Ok(());
-        }
-        slot.not_before
-    };
-    clock::sleep_until(not_before).await;
-    let limit = clock::now().after(address.timeout);
-    let opened = answered(limit, open(&address)).await.map_err(Fault::unsent);
-    let mut slot = slot.lock();
-    let session = match opened {
-        Ok(session) => Arc::new(session),
-        Err(fault) => {
-            let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-            let pause = backoff.pause(slot.failures, fastrand::u64(..));
-            slot.failures = slot.failures.saturating_add(1);
-            slot.not_before = clock::now().after(pause);
-            return Err(fault);
-        }
-    };
-    *slot = Slot { session: Some(session), patience: slot.patience, ..Slot::default() };
-    crate::metrics::connected("postgres");
-    Ok(())
-}
-
-async fn open(address: &Address) -> Result<Session, Fault> {
-    let session = Session::open(address, None).await?;
+    if slot.lock().usable().is_some() {
+        return Ok(());
+    }
+    let session = Session::open(&address, None).await?;
     match address.scheme {
-        Scheme::Table => schema::check(&session, address).await?,
-        Scheme::Shedlock => shedlock::check(&session, address).await?,
+        Scheme::Table => schema::check(&session, &address).await?,
+        Scheme::Shedlock => shedlock::check(&session, &address).await?,
         Scheme::Advisory(_) | Scheme::Row => {} // it only looks
     }
-    Ok(session)
+    slot.lock().session = Some(Arc::new(session));
+    crate::metrics::connected("postgres");
+    Ok(())
 }
 
 impl Slot {

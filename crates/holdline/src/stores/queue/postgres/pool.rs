@@ -5,9 +5,8 @@ use super::address::Address;
 use super::mark::Mark;
 use super::session::{self, Session};
 use super::sessions::prepare;
-use crate::clock;
-use crate::stores::queue::sql::{Fault, answered};
-use crate::stores::runtime::Joint;
+use crate::stores::queue::connecting::Connecting;
+use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -17,7 +16,7 @@ pub(super) struct Pool {
     /// The maximum number of locks on each connection.
     each: usize,
     conns: Conns,
-    opening: Joint<Result<(), Fault>>,
+    connecting: Connecting,
 }
 
 type Conns = Arc<Mutex<Vec<Arc<Conn>>>>;
@@ -44,20 +43,18 @@ pub(super) struct Claim {
 
 impl Pool {
     pub(super) fn new(address: Arc<Address>, each: usize) -> Self {
-        Pool { address, each, conns: Conns::default(), opening: Joint::new() }
+        Pool { address, each, conns: Conns::default(), connecting: Connecting::default() }
     }
 
     /// A slot for a lock, on a new connection if need be. Connections are opened one after another,
     /// so there are no more than the locks need.
     pub(super) async fn claim(&self) -> Result<Claim, Fault> {
-        let runtime = session::runtime().map_err(Fault::from)?;
         loop {
             if let Some(conn) = free(&self.conns, self.each) {
                 return Ok(Claim { conn, may_hold: false });
             }
-            let opening = || open(Arc::clone(&self.address), Arc::clone(&self.conns), self.each);
-            let gone = || Err(Fault::Unsent("it was closed at once".to_owned()));
-            self.opening.done(runtime, opening).await.unwrap_or_else(gone)?;
+            let open = || open(Arc::clone(&self.address), Arc::clone(&self.conns), self.each);
+            self.connecting.attempt(session::runtime()?, self.address.timeout, open).await?;
         }
     }
 }
@@ -77,8 +74,7 @@ async fn open(address: Arc<Address>, conns: Conns, each: usize) -> Result<(), Fa
         return Ok(());
     }
     let session = Session::open(&address, None).await?;
-    let limit = clock::now().after(address.timeout);
-    let conn = answered(limit, prepare(session, &address)).await?;
+    let conn = prepare(session, &address).await?;
     conns.lock().push(Arc::new(conn));
     Ok(())
 }
