@@ -7,6 +7,8 @@ use std::future::{Future, pending};
 use std::sync::OnceLock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use tokio::task::AbortHandle;
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
 #[derive(Debug)]
@@ -38,5 +40,16 @@ impl Background {
         F: Future<Output: Send> + Send + 'static,
     {
         self.handle.get().expect("it was started when the store was opened").spawn(task)
+    }
+}
+
+/// A task that is aborted when this is dropped.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

@@ -20,12 +20,12 @@ use crate::clock::{self, within};
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::connecting::Failures;
 use crate::stores::queue::sql::Fault;
+use crate::stores::runtime::AbortOnDrop;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::AbortHandle;
 
 /// The length of a wait in the server.
 const WAIT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const PAUSES: Backoff =
 
 pub(super) struct Listener {
     number: u64,
-    task: Mutex<Option<AbortHandle>>,
+    task: Mutex<Option<AbortOnDrop>>,
     failures: Arc<Mutex<Failures>>,
 }
 
@@ -57,7 +57,7 @@ impl Listener {
     /// Starts the listener in the background, unless it is running or has just failed.
     pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
-        if task.as_ref().is_some_and(|task| !task.is_finished())
+        if task.as_ref().is_some_and(|task| !task.0.is_finished())
             || clock::now() < self.failures.lock().next
         {
             return;
@@ -73,15 +73,7 @@ impl Listener {
                 tracing::debug!(error = %fault.explain(&connections.config, ""), "no notices");
             }
         };
-        *task = Some(runtime.spawn(work).abort_handle());
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.lock().take() {
-            task.abort();
-        }
+        *task = Some(AbortOnDrop(runtime.spawn(work).abort_handle()));
     }
 }
 

@@ -7,11 +7,12 @@
 //! anyway, after a bounded time.
 
 use super::address::Address;
-use super::session::{self, AbortOnDrop, OnNotice, Session};
+use super::session::{self, OnNotice, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::queue::calls::id_of;
 use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::runtime::AbortOnDrop;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;

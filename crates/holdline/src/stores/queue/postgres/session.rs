@@ -12,14 +12,13 @@ use crate::clock;
 use crate::error::Result as Opened;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::sql::{Fault, answered, clean};
-use crate::stores::runtime::Background;
+use crate::stores::runtime::{AbortOnDrop, Background};
 use crate::sync::Mutex;
 use futures_util::StreamExt;
 use holdline_kernel::Time;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio_postgres::error::DbError;
 use tokio_postgres::{AsyncMessage, Client};
 
@@ -199,15 +198,6 @@ impl Silence {
     fn stalls(&self, now: Time) -> bool {
         self.since.is_some_and(|since| since.until(now) > STALL)
             || self.stalled.is_some_and(|at| at.until(now) < REMEMBERED)
-    }
-}
-
-/// A task that is aborted when this is dropped.
-pub(super) struct AbortOnDrop(pub(super) AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
