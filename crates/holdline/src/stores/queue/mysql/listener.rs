@@ -16,10 +16,9 @@
 use super::connection::{Connections, Owned, bare};
 use super::text;
 use super::watches::Watches;
-use crate::clock::{self, within};
-use crate::stores::queue::calls::Answer;
+use crate::clock;
 use crate::stores::queue::connecting::Failures;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::AbortOnDrop;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
@@ -36,7 +35,8 @@ const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(100), Duration::from_secs(10)).jitter(50);
 
 pub(super) struct Listener {
-    number: u64,
+    /// The number of this process.
+    pub(super) number: u64,
     task: Mutex<Option<AbortOnDrop>>,
     failures: Arc<Mutex<Failures>>,
 }
@@ -49,11 +49,6 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// The number of this process.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Starts the listener in the background, unless it is running or has just failed.
     pub(super) fn start(&self, connections: &Arc<Connections>, watches: &Arc<Watches>) {
         let mut task = self.task.lock();
@@ -85,10 +80,10 @@ async fn listen(
     failures: &Mutex<Failures>,
 ) -> Result<(), Fault> {
     let limit = || clock::now().after(connections.config.timeout);
-    let conn = within(limit(), bare(&connections.opts)).await.unwrap_or(Err(Fault::Silence))?;
+    let conn = answered(limit(), bare(&connections.opts)).await?;
     let listen = text::listen(number, conn.id());
     let mut conn = Owned(Some(conn));
-    let why = match first(within(limit(), conn.ask(&listen)).await)? {
+    let why = match answered(limit(), conn.ask(&listen)).await?.number() {
         Some(1) => "",
         Some(_) => "an earlier listener is still there",
         None => "a proxy in between shares connections",
@@ -101,7 +96,7 @@ async fn listen(
     let mut news = News::Unknown;
     loop {
         let limit = limit().after(WAIT);
-        let mut waiting = pin!(within(limit, conn.ask(&wait)));
+        let mut waiting = pin!(answered(limit, conn.ask(&wait)));
         let ended = tokio::select! {
             biased;
             ended = &mut waiting => ended,
@@ -116,8 +111,8 @@ async fn listen(
             }
         };
         news = match ended {
-            Some(Err(fault)) if fault.is(&[ENDED]) => News::Told,
-            ended => match first(ended)? {
+            Err(fault) if fault.is(&[ENDED]) => News::Told,
+            ended => match ended?.number() {
                 None => News::Told,
                 Some(0) if watches.are_waiting() => News::None,
                 Some(0) => return Ok(()),
@@ -135,9 +130,4 @@ enum News {
     /// A ticket may have been admitted before the wait began.
     Unknown,
     None,
-}
-
-/// The number in an answer; `None` if it is NULL.
-fn first(answer: Option<Result<Answer, Fault>>) -> Result<Option<i64>, Fault> {
-    Ok(answer.unwrap_or(Err(Fault::Silence))?.number())
 }

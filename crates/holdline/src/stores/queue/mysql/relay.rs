@@ -23,18 +23,8 @@ pub(super) struct Watched {
     pub(super) conn: Owned,
     /// The random number that identifies it to others.
     pub(super) session: u64,
-    pub(super) end: End,
-}
-
-/// The end of a connection, as seen on its socket.
-#[derive(Clone)]
-pub(super) struct End(watch::Receiver<()>);
-
-impl End {
-    /// Waits for the end.
-    pub(super) async fn wait(&mut self) {
-        while self.0.changed().await.is_ok() {}
-    }
+    /// Closed when the connection has ended, as seen on its socket.
+    pub(super) end: watch::Receiver<()>,
 }
 
 /// A connection with its session configured, through a relay.
@@ -53,7 +43,7 @@ pub(super) async fn watched(opts: &Opts, config: &Config) -> Result<Watched, Fau
 
 /// Connects to the server, and waits in the background for the client. Nobody else can listen at
 /// the port while the returned listener is open.
-async fn relay(config: &Config) -> io::Result<(Arc<TcpListener>, End)> {
+async fn relay(config: &Config) -> io::Result<(Arc<TcpListener>, watch::Receiver<()>)> {
     let mut server = TcpStream::connect((config.host.as_str(), config.port)).await?;
     server.set_nodelay(true)?;
     sockopt::set_socket_keepalive(&server, true)?;
@@ -77,7 +67,7 @@ async fn relay(config: &Config) -> io::Result<(Arc<TcpListener>, End)> {
         }
         drop(alive);
     });
-    Ok((listener, End(end)))
+    Ok((listener, end))
 }
 
 #[cfg(test)]
@@ -101,7 +91,7 @@ mod tests {
         let taken = TcpListener::bind(port).await.map(drop).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop((stranger, through));
-        end.wait().await;
+        end.changed().await.expect_err("it has ended");
         drop(listener);
         TcpListener::bind(port).await.expect("it is closed");
     }

@@ -305,7 +305,7 @@ impl Dialect for Sessions {
 
     fn ended(link: &Watched) -> BoxFuture<'static, ()> {
         let mut end = link.end.clone();
-        Box::pin(async move { end.wait().await })
+        Box::pin(async move { drop(end.changed().await) }) // nothing is ever sent
     }
 
     async fn evict(&self, lock: &Lock, id: TicketId, note: &str) -> Answered<Option<Seq>> {

@@ -108,7 +108,7 @@ impl AsyncStore for Table {
                 text::quick_renew(&key, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = || text::enter(&key, ticket, note, how, self.shared.listener.number());
+        let full = || text::enter(&key, ticket, note, how, self.shared.listener.number);
         let answer = self.step(quick, full, taker).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
         if enough {
@@ -135,7 +135,7 @@ impl AsyncStore for Table {
         watches.forget(id);
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
-        let listener = self.shared.listener.number();
+        let listener = self.shared.listener.number;
         let key = Key::table(line);
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(&key, id));
         let answer = self.step(quick, || text::leave(&key, id, bar, listener), None).await;
