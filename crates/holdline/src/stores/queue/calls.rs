@@ -1,11 +1,14 @@
 //! Repeatable calls to SQL servers, and the decoding of their answers.
 
 use crate::clock;
+use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Eviction, QueueEntry, QueueSnapshot, Seq, TicketId};
+use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::queue::sql::{Fault, answered};
 use holdline_kernel::rule::admitted_prefix;
 use holdline_kernel::{Backoff, Time};
+use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -66,6 +69,14 @@ impl Answer {
     /// The number in the first column of the first row.
     pub(super) fn number<T: FromStr>(&self) -> Option<T> {
         self.rows.first()?.number(0)
+    }
+
+    /// Whether what the call was about was `found`. If not, an earlier attempt may have removed it.
+    pub(super) fn found(&self, found: bool, address: &impl Display, line: &Name) -> Result<bool> {
+        if !found && self.repeated {
+            return Err(outcome_unknown(address, line));
+        }
+        Ok(found)
     }
 
     /// The names in the first column.

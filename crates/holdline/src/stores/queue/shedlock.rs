@@ -9,7 +9,7 @@
 
 use super::calls::{Answer, Row};
 use super::in_flight::InFlight;
-use super::sql::{Fault, SESSION_LOCKS, outcome_unknown};
+use super::sql::{Fault, SESSION_LOCKS};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash;
 use crate::names::Name;
@@ -168,10 +168,7 @@ impl<D: Dialect> Shedlock<D> {
     /// Runs a statement that ends a hold. Returns whether there was one.
     async fn end(&self, line: &Name, text: &str, values: &[(&str, String)]) -> Result<bool> {
         let answer = self.call(line, None, text, values).await?;
-        if answer.changed == 0 && answer.repeated {
-            return Err(outcome_unknown(&self.0, line));
-        }
-        Ok(answer.changed > 0)
+        answer.found(answer.changed > 0, &self.0, line)
     }
 
     fn no_such_lock(&self) -> Error {

@@ -7,7 +7,6 @@ use crate::error::{Error, ErrorKind};
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
-pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
 use futures_util::FutureExt;
 use holdline_base::probe::{self, Found};

@@ -33,6 +33,7 @@ use crate::sync::Mutex;
 use holdline_kernel::Time;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
+use std::fmt;
 use std::pin::pin;
 use std::slice;
 use std::sync::{Arc, Weak};
@@ -266,6 +267,13 @@ impl Connections {
         crate::metrics::connected("mysql");
         self.idle.lock().push(conn);
         Ok(())
+    }
+}
+
+/// The store's URL, for messages.
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.config.fmt(f)
     }
 }
 

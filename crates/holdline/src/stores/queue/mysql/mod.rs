@@ -37,7 +37,6 @@ use crate::error::Result;
 use crate::store::Store;
 use crate::stores::opening;
 use crate::stores::queue::sessions::SessionLocks;
-use crate::stores::queue::shedlock::Shedlock;
 use crate::stores::queue::sql::{self, Fault};
 use config::{Config, Scheme};
 #[cfg(feature = "doctor")]
@@ -66,7 +65,7 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 async fn open_scheme(config: Config) -> Result<Arc<dyn Store>> {
     match config.scheme {
         Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
-        Scheme::Shedlock => Ok(Arc::new(Shedlock(shedlock::Rows::open(config).await?))),
+        Scheme::Shedlock => Ok(Arc::new(shedlock::open(config).await?)),
         Scheme::Row | Scheme::Named => {
             Ok(Arc::new(SessionLocks::open(Sessions::new(config)?).await?))
         }

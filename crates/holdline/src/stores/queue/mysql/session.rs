@@ -23,8 +23,9 @@ use crate::error::{ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, EVICTION_TIME, QueueSnapshot, Seq, TicketId};
 use crate::stores::queue::calls::{Answer, snapshot};
+use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::queue::sessions::{Answer as Answered, Asked, Dialect, Held, Lock};
-use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, invalid_reply, outcome_unknown};
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, invalid_reply};
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
@@ -293,11 +294,10 @@ impl Dialect for Sessions {
         }
         // The lock is freed even if its record cannot be cleared.
         let cleared = self.records.call_for(None, text::quick_leave(&key, id)).await?;
-        let there = cleared.changed > 0;
+        let there = cleared.found(cleared.changed > 0, self, &lock.line)?;
         match link {
             Some(link) if there => self.give_back(&lock.line, link).await,
             None if there => self.end(&elsewhere).await?,
-            _ if cleared.repeated => return Err(outcome_unknown(self, &lock.line).into()),
             _ => {}
         }
         Ok(there)

@@ -11,16 +11,11 @@ use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::shedlock::{Dialect, unusable};
+use crate::stores::queue::shedlock::{Dialect, Shedlock, unusable};
 use crate::stores::queue::sql::{Fault, micros};
 use mysql_async::{Conn, Opts};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// ShedLock's table in a database, and the connections to it.
-#[derive(Clone)]
-pub(super) struct Rows(Arc<Connections>);
 
 /// ShedLock's table with more room for names, which are compared byte by byte, and with times that
 /// do not depend on time zones.
@@ -40,14 +35,12 @@ const COLUMNS: &str = "REPLACE(@@GLOBAL.time_zone, 'SYSTEM', @@system_time_zone)
     (SELECT COLUMN_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
     AND TABLE_NAME = 'shedlock' AND COLUMN_NAME = 'lock_until')";
 
-impl Rows {
-    /// Connects, and checks the server and the table.
-    pub(super) async fn open(config: Config) -> Result<Self> {
-        let rows = Rows(Connections::new(config)?);
-        let opened = rows.0.call("SELECT 1").await;
-        opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
-        Ok(rows)
-    }
+/// Connects, and checks the server and the table.
+pub(super) async fn open(config: Config) -> Result<Shedlock<Arc<Connections>>> {
+    let connections = Connections::new(config)?;
+    let opened = connections.call("SELECT 1").await;
+    opened.map_err(|fault| fault.explain(&connections, "ShedLock's table"))?;
+    Ok(Shedlock(connections))
 }
 
 /// A connection to a usable server and table.
@@ -74,7 +67,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     Ok(conn)
 }
 
-impl Dialect for Rows {
+impl Dialect for Arc<Connections> {
     const NOW: &str = "SYSDATE(6)";
     const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), lock_until)";
     const SINCE: &str = "CAST(locked_at AS CHAR)";
@@ -108,24 +101,18 @@ impl Dialect for Rows {
     }
 
     fn at_least(&self) -> Duration {
-        self.0.config.at_least
+        self.config.at_least
     }
 
     async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
-        self.0.call_for(taker, Statement::text(sql.to_owned())).await
+        self.call_for(taker, Statement::text(sql.to_owned())).await
     }
 
     fn in_flight(&self) -> &InFlight {
-        &self.0.in_flight
+        &self.in_flight
     }
 
     fn background(&self) -> Self {
-        Rows(self.0.background())
-    }
-}
-
-impl fmt::Display for Rows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.config.fmt(f)
+        Connections::background(self)
     }
 }

@@ -22,7 +22,7 @@ use crate::store::{
     TicketId, refuse,
 };
 use crate::stores::queue::calls::{Answer, snapshot};
-use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -58,12 +58,13 @@ impl Table {
             busy: Busy::default(),
         });
         let table = Table { shared, connections };
-        table.call("SELECT 1").await?;
+        table.call(None, Statement::text("SELECT 1")).await?;
         Ok(table)
     }
 
-    async fn call(&self, sql: &str) -> Result<Answer> {
-        self.connections.call(sql).await.map_err(|fault| fault.explain(self, ""))
+    async fn call(&self, taker: Option<TicketId>, statement: Statement) -> Result<Answer> {
+        let answer = self.connections.call_for(taker, statement).await;
+        answer.map_err(|fault| fault.explain(&self.connections, ""))
     }
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Also
@@ -73,16 +74,16 @@ impl Table {
         quick: Option<Statement>,
         full: impl FnOnce() -> String,
         taker: Option<TicketId>,
-    ) -> Result<(Answer, bool), Fault> {
+    ) -> Result<(Answer, bool)> {
         let mut repeated = false;
         if let Some(quick) = quick {
-            let answer = self.connections.call_for(taker, quick).await?;
+            let answer = self.call(taker, quick).await?;
             if answer.changed == 1 {
                 return Ok((answer, true));
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_for(taker, Statement::text(full())).await?;
+        let answer = self.call(taker, Statement::text(full())).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 }
@@ -109,14 +110,13 @@ impl AsyncStore for Table {
             }
         };
         let full = || text::enter(&key, ticket, note, how, self.shared.listener.number);
-        let answer = self.step(quick, full, taker).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
+        let (answer, enough) = self.step(quick, full, taker).await?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
-        let (standing, woken) =
-            text::standing(ticket, how, &answer.rows).ok_or_else(|| invalid_reply(self, line))?;
+        let (standing, woken) = text::standing(ticket, how, &answer.rows)
+            .ok_or_else(|| invalid_reply(&self.connections, line))?;
         if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
             busy.add(line);
         }
@@ -124,7 +124,7 @@ impl AsyncStore for Table {
         let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
         watches.note(line, ticket.id, how, standing);
         if answer.repeated && matches!(standing, Standing::Waiting { seq: None, .. }) {
-            return Err(Fault::doubtful().explain(self, ""));
+            return Err(Fault::doubtful().explain(&self.connections, ""));
         }
         Ok(standing)
     }
@@ -138,12 +138,13 @@ impl AsyncStore for Table {
         let listener = self.shared.listener.number;
         let key = Key::table(line);
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(&key, id));
-        let answer = self.step(quick, || text::leave(&key, id, bar, listener), None).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(self, ""))?;
+        let full = || text::leave(&key, id, bar, listener);
+        let (answer, enough) = self.step(quick, full, None).await?;
         if enough {
             return Ok(true);
         }
-        let (left, woken) = text::left(&answer.rows).ok_or_else(|| invalid_reply(self, line))?;
+        let (left, woken) =
+            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.connections, line))?;
         // A woken ticket means that there are waiters; otherwise there are no more.
         if woken.is_empty() {
             busy.remove(line);
@@ -154,32 +155,30 @@ impl AsyncStore for Table {
         if barred {
             in_flight.forget(id);
         }
-        match left {
-            0 if answer.repeated => Err(outcome_unknown(self, line)),
-            left => Ok(left > 0),
-        }
+        answer.found(left > 0, &self.connections, line)
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let sql = text::evict(&Key::table(line), id, note, EVICTION_TIME);
-        let Answer { rows, repeated, .. } = self.call(&sql).await?;
-        let (token, woken) = text::left(&rows).ok_or_else(|| invalid_reply(self, line))?;
+        let evict = text::evict(&Key::table(line), id, note, EVICTION_TIME);
+        let answer = self.call(None, Statement::text(evict)).await?;
+        let (token, woken) =
+            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.connections, line))?;
         let watches = &self.shared.watches;
         watches.admit(&woken);
-        if token == 0 {
-            return if repeated { Err(outcome_unknown(self, line)) } else { Ok(None) };
+        if !answer.found(token > 0, &self.connections, line)? {
+            return Ok(None);
         }
         watches.evicted(id);
         Ok(Some(Seq(token)))
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(&text::look(&Key::table(line))).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(self, line))
+        let answer = self.call(None, Statement::text(text::look(&Key::table(line)))).await?;
+        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.connections, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        Ok(self.call(&text::list(None, prefix)).await?.names())
+        Ok(self.call(None, Statement::text(text::list(None, prefix))).await?.names())
     }
 
     /// Waits for a wake-up. Meanwhile a task looks for admissions, for all waiters of this process.
@@ -206,7 +205,7 @@ impl AsyncStore for Table {
     }
 
     fn address(&self) -> String {
-        self.to_string()
+        self.connections.to_string()
     }
 }
 
@@ -220,15 +219,9 @@ async fn look(watches: Arc<Watches>, shared: Weak<Shared>) {
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.connections.config.fmt(f)
-    }
-}
-
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.connections, f)
     }
 }
 

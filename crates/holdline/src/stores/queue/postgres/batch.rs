@@ -15,11 +15,10 @@
 //! their commits are not waited for.
 
 use super::session::{self, Lane, Session};
-use crate::clock;
 use crate::names::Name;
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::division::{self, Carrier};
-use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -130,13 +129,6 @@ impl Session {
             });
         }
         Ok(())
-    }
-
-    async fn send(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
-        self.sends();
-        let reply = answered(clock::now().after(self.timeout), self.answers(sql)).await;
-        self.ends(!reply.as_ref().is_err_and(Fault::silent));
-        reply
     }
 }
 

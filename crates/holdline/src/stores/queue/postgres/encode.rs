@@ -8,30 +8,46 @@
 //! versions count such calls in the same way.)
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Refusal, Standing, Ticket, TicketId};
+use crate::store::{Enter, Refusal, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row};
-use crate::stores::queue::sql;
+use crate::stores::queue::sql::{self, micros, number_of};
 use std::mem;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 
-/// A parameter of a statement.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Param<'a> {
-    Text(&'a str),
-    Id(TicketId),
-    Number(i64),
+/// The call that takes, keeps or renews a place. `schema` is quoted.
+pub(super) fn enter(
+    schema: &str,
+    line: &str,
+    ticket: &Ticket,
+    how: Enter,
+    channel: &str,
+    note: &str,
+) -> Result<String> {
+    Ok(format!(
+        "SELECT {schema}.enter({}, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', {}, {})",
+        text(line)?,
+        ticket.id,
+        ticket.weight,
+        ticket.capacity,
+        micros(ticket.lease),
+        micros(ticket.wait_lease),
+        ticket.token_count,
+        i64::try_from(ticket.min_token).unwrap_or(i64::MAX), // more than there are
+        number_of(how),
+        text(channel)?,
+        text(note)?,
+    ))
 }
 
-/// A statement that ends with a function call with these parameters.
-pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
-    let constant = |param: &Param<'_>| match param {
-        Param::Text(value) => text(value),
-        Param::Id(id) => Ok(format!("'{id}'")),
-        Param::Number(value) => Ok(format!("'{value}'")),
-    };
-    let params = params.iter().map(constant).collect::<Result<Vec<_>>>()?;
-    Ok(format!("{function}({})", params.join(", ")))
+/// The call that gives up a place, and bars the ticket for this time.
+pub(super) fn leave(schema: &str, line: &str, id: TicketId, bar: Duration) -> Result<String> {
+    Ok(format!("SELECT {schema}.leave({}, '{id}', '{}')", text(line)?, micros(bar)))
+}
+
+/// The call that removes a place by force.
+pub(super) fn evict(schema: &str, line: &str, id: TicketId, note: &str) -> Result<String> {
+    Ok(format!("SELECT {schema}.evict({}, '{id}', {})", text(line)?, text(note)?))
 }
 
 /// A text as a constant that means the same under every server setting.
@@ -61,12 +77,6 @@ pub(super) fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Answer> {
     answers
 }
 
-/// The numbers of an array.
-pub(super) fn numbers(row: &Row, at: usize) -> Option<Vec<i64>> {
-    let inner = row.text(at)?.strip_prefix('{')?.strip_suffix('}')?;
-    inner.split(',').map(|number| number.parse().ok()).collect()
-}
-
 /// The shortest and the longest pause of the first waiter that polls.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(250);
@@ -75,9 +85,12 @@ const POLL_MAX: Duration = Duration::from_millis(250);
 /// again after an eighth of the time that it has waited, within bounds.
 pub(super) fn standing(
     ticket: &Ticket,
-    numbers: &[i64],
+    row: &Row,
     notices: bool,
 ) -> Option<Result<Standing, Refusal>> {
+    let array = row.text(0)?.strip_prefix('{')?.strip_suffix('}')?;
+    let numbers: Option<Vec<i64>> = array.split(',').map(|number| number.parse().ok()).collect();
+    let numbers = numbers?;
     let number = |at: usize| numbers.get(at).copied();
     let seq = number(1).and_then(|seq| u64::try_from(seq).ok());
     let wait = match (number(2).and_then(|due| u64::try_from(due).ok()), seq) {
@@ -96,10 +109,9 @@ mod tests {
 
     #[test]
     fn parameters_are_constants() {
-        let params = [Param::Text("it's \\ \"é\""), Param::Number(-7), Param::Id(TicketId(0xab))];
-        let sql = call("SELECT f", &params).expect("no zero");
-        assert_eq!(sql, format!("SELECT f(E'it''s \\\\ \"é\"', '-7', '{:032x}')", 0xab));
-        let error = call("SELECT f", &[Param::Text("a\0b")]).expect_err("a zero");
+        let sql = evict("s", "it's \\ \"é\"", TicketId(0xab), "").expect("no zero");
+        assert_eq!(sql, format!("SELECT s.evict(E'it''s \\\\ \"é\"', '{:032x}', E'')", 0xab));
+        let error = evict("s", "a", TicketId(0xab), "a\0b").expect_err("a zero");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

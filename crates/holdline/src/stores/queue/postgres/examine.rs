@@ -3,11 +3,10 @@
 use super::address::{Address, Listen, Scheme};
 use super::session::Session;
 use super::warnings;
-use crate::clock;
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::stores::queue::calls::{Answer, Row};
-use crate::stores::queue::sql::{Fault, answered, clock_of, connections};
+use crate::stores::queue::calls::Row;
+use crate::stores::queue::sql::{clock_of, connections};
 
 /// Examines the hosts of a URL; `rest` is what follows the colon.
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
@@ -58,15 +57,10 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), \
     (pg_notification_queue_usage() * 100)::int8";
 const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
-async fn ask(session: &Session, sql: &str) -> Result<Row, Fault> {
-    let asked = answered(clock::now().after(session.timeout), session.ask(sql)).await;
-    asked.map(Answer::first)
-}
-
 /// Examines one server. Returns whether it takes writes.
 async fn server(session: &Session, address: &Address, port: u16, findings: &mut Findings) -> bool {
-    let row = match ask(session, SETTINGS).await {
-        Ok(row) => row,
+    let row = match session.ask(SETTINGS).await {
+        Ok(answer) => answer.first(),
         Err(fault) => {
             findings.error("settings", &fault.explain(address, "its settings"));
             return false;
@@ -92,7 +86,7 @@ async fn server(session: &Session, address: &Address, port: u16, findings: &mut 
     old(session, &row, findings).await;
     notices(&row, findings);
     replicas(&row, address, findings);
-    let asked = async { ask(session, CLOCK).await.ok()?.number(0) };
+    let asked = async { session.ask(CLOCK).await.ok()?.number() };
     clock_of(address, asked, findings).await;
     true
 }

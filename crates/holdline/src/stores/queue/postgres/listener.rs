@@ -9,9 +9,9 @@
 use super::address::Address;
 use super::session::{self, OnNotice, Session};
 use crate::clock::{self, within};
-use crate::store::{LossHint, Seq, TicketId};
+use crate::store::{Seq, TicketId};
 use crate::stores::queue::calls::id_of;
-use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::AbortOnDrop;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
@@ -50,14 +50,9 @@ impl Listener {
         &self.shared.channel
     }
 
-    pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
-        self.shared.waiters.loss.set(loss_hint);
-    }
-
-    /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
-    /// has one.
-    pub(super) async fn wait(&self, id: TicketId) -> Option<Seq> {
-        self.shared.waiters.wait(id).await
+    /// The waiters of this process.
+    pub(super) fn waiters(&self) -> &Waiters {
+        &self.shared.waiters
     }
 
     /// Whether notices arrive. The first call starts the listener.
@@ -76,11 +71,6 @@ impl Listener {
     /// Whether notices arrive.
     pub(super) fn is_listening(&self) -> bool {
         self.shared.listening.load(Ordering::SeqCst)
-    }
-
-    /// Wakes a waiter of this process without a notice.
-    pub(super) fn wake(&self, id: TicketId) {
-        self.shared.waiters.wake(id);
     }
 
     /// Wakes a ticket that began to wait while no notices arrived, as soon as they do.
@@ -121,7 +111,7 @@ async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
     let on_notice: OnNotice = Box::new(move |payload: &str| receiver.notice(payload));
     let session = Session::open(&shared.address, Some(on_notice)).await?;
     let more = shared.more.as_deref().unwrap_or_default();
-    shared.run(&session, &format!("LISTEN \"{}\"{more}", shared.channel)).await?;
+    session.ask(&format!("LISTEN \"{}\"{more}", shared.channel)).await?;
     Ok(session)
 }
 
@@ -136,17 +126,13 @@ async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
         if shared.more.is_some() && shared.waiters.are_none() {
             return None;
         }
-        if let Err(fault) = shared.run(session, "").await {
+        if let Err(fault) = session.ask("").await {
             return Some(fault);
         }
     }
 }
 
 impl Shared {
-    async fn run(&self, session: &Session, sql: &str) -> Result<(), Fault> {
-        answered(clock::now().after(self.address.timeout), session.ask(sql)).await.map(drop)
-    }
-
     /// Handles a notice: `w`, a ticket and the place at which it was admitted; or `a` and an
     /// evicted ticket.
     fn notice(&self, payload: &str) {

@@ -1,15 +1,17 @@
 //! A comparison of the functions with the kernel's line, on the server of `HOLDLINE_TEST_POSTGRES`.
 
 use super::address::Address;
-use super::encode::{self, Param};
-use super::schema::{statement, text};
+use super::encode;
+use super::schema::{LONGEST, statement, text};
 use super::session::Session;
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Row, id_of, snapshot};
 use crate::stores::queue::model::{Subject, Woken, run};
-use crate::stores::queue::sql::{micros, number_of};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+
+/// What [`statement`] replaces.
+const SCHEMA: &str = "\"holdline\"";
 
 /// A server whose functions use a clock that the test sets, and keep notices in a table.
 struct Server {
@@ -29,7 +31,8 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the system gives a runtime");
         let session = runtime.block_on(Session::open(&address, None));
-        let session = session.expect("it runs");
+        let mut session = session.expect("it runs");
+        session.timeout = LONGEST;
         let schema = format!("holdline_{test}");
         let text = text(&schema)
             .expect("a good name")
@@ -56,13 +59,6 @@ impl Server {
             let said = self.session.ask(&sql).await;
             said.unwrap_or_else(|fault| panic!("{sql}: {fault:?}")).rows
         })
-    }
-
-    /// Calls a function with the name of the line and these parameters.
-    fn call(&self, now: u64, function: &str, params: &[Param<'_>]) -> Row {
-        let params = [&[Param::Text(self.line)], params].concat();
-        let sql = encode::call(&format!("SELECT \"holdline\".{function}"), &params);
-        self.ask(now, &sql.expect("no zeros")).remove(0)
     }
 
     /// The tickets that the last operation woke, with their places.
@@ -94,33 +90,22 @@ impl Subject for Server {
         note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let numbers = [
-            i64::from(ticket.weight),
-            i64::from(ticket.capacity),
-            micros(ticket.lease),
-            micros(ticket.wait_lease),
-            i64::from(ticket.token_count),
-            ticket.min_token.cast_signed(),
-            number_of(how),
-        ];
         let channel = channel_of(ticket.id);
-        let mut params = vec![Param::Id(ticket.id)];
-        params.extend(numbers.map(Param::Number));
-        params.extend([Param::Text(&channel), Param::Text(note)]);
-        let answer = self.call(now, "enter", &params);
-        let answer = encode::numbers(&answer, 0).expect("an array");
+        let sql = encode::enter(SCHEMA, self.line, ticket, how, &channel, note);
+        let answer = self.ask(now, &sql.expect("no zeros")).remove(0);
         let standing = encode::standing(ticket, &answer, true).expect("an answer that makes sense");
         (standing, self.woken())
     }
 
     fn leave(&mut self, now: u64, id: TicketId, bar: Option<Duration>) -> (bool, Woken) {
-        let bar = Param::Number(bar.map_or(0, micros));
-        let answer = self.call(now, "leave", &[Param::Id(id), bar]);
+        let sql = encode::leave(SCHEMA, self.line, id, bar.unwrap_or_default());
+        let answer = self.ask(now, &sql.expect("no zeros")).remove(0);
         (answer.truth(0).expect("a boolean"), self.woken())
     }
 
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
-        let answer = self.call(now, "evict", &[Param::Id(id), Param::Text(note)]);
+        let sql = encode::evict(SCHEMA, self.line, id, note);
+        let answer = self.ask(now, &sql.expect("no zeros")).remove(0);
         (answer.number(0).map(Seq), self.woken())
     }
 

@@ -4,11 +4,10 @@ use super::address::{self, Address, Scheme};
 use super::errors::ABSENT;
 use super::session::Session;
 use super::shedlock;
-use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::shedlock::not_swept;
-use crate::stores::queue::sql::{Fault, answered, check_version, micros};
+use crate::stores::queue::sql::{Fault, check_version, micros};
 use futures_util::future::join;
 use std::time::Duration;
 
@@ -69,8 +68,9 @@ pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
 /// Sends statements, which are one transaction, over a connection of their own.
 async fn once(address: &Address, sql: &str) -> Result<Answer> {
     let asked = async {
-        let session = Session::open(address, None).await?;
-        answered(clock::now().after(LONGEST), session.ask(sql)).await
+        let mut session = Session::open(address, None).await?;
+        session.timeout = LONGEST;
+        session.ask(sql).await
     };
     asked.await.map_err(|fault: Fault| fault.explain(address, "the schema"))
 }

@@ -45,7 +45,7 @@ pub(super) struct Session {
     client: Client,
     /// For each [`Lane`].
     pub(super) batchers: [Batcher; 2],
-    /// The time limit of a message.
+    /// The time limit of each message.
     pub(super) timeout: Duration,
     /// When the connection was made.
     pub(super) since: Time,
@@ -92,22 +92,21 @@ impl Session {
 
     /// Sends statements as one message, and returns the answers to them.
     pub(super) async fn answers(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
-        Ok(encode::answers(self.client.simple_query(sql).await?))
+        let limit = clock::now().after(self.timeout);
+        Ok(encode::answers(answered(limit, self.client.simple_query(sql)).await?))
+    }
+
+    /// The same for a message of a [`Batcher`], whose silence is noted.
+    pub(super) async fn send(&self, sql: &str) -> Result<Vec<Answer>, Fault> {
+        self.silence.lock().begin(clock::now());
+        let reply = self.answers(sql).await;
+        self.silence.lock().end(clock::now(), !reply.as_ref().is_err_and(Fault::silent));
+        reply
     }
 
     /// Sends one or several statements as one message, and returns the answer to the first.
     pub(super) async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
         Ok(self.answers(sql).await?.into_iter().next().unwrap_or_default())
-    }
-
-    /// Records that a message is sent.
-    pub(super) fn sends(&self) {
-        self.silence.lock().begin(clock::now());
-    }
-
-    /// Records that a message was answered, or that its time is over.
-    pub(super) fn ends(&self, answered: bool) {
-        self.silence.lock().end(clock::now(), answered);
     }
 
     /// Whether the server takes long to reply, or did lately: calls wait for locked rows, most

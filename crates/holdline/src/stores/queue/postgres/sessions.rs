@@ -13,13 +13,12 @@ use super::mark::{self, Mark};
 use super::pool::{Claim, Conn, Pool};
 use super::schema::{self, check_server, quoted, statement};
 use super::session::{self, Session};
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
 use crate::stores::queue::calls::Answer as Queried;
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
-use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered, outcome_unknown};
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS};
 use crate::stores::runtime::Background;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join};
@@ -40,7 +39,7 @@ pub(super) struct Sessions {
 
 /// The maximum number of locks on one connection: all sessions of a server share its lock table.
 const LOCKS_EACH: usize = 500;
-/// How long a call may take before its connection is closed, which frees all its locks.
+/// How long a message may take before its connection is closed, which frees all its locks.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// The pause of a waiter that is notified of releases, and of one that is not.
 const TOLD_PAUSE: Duration = Duration::from_millis(500);
@@ -97,7 +96,7 @@ const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
 /// Prepares a new connection. Settings are not changed in a session that a proxy took from another
 /// client.
-pub(super) async fn prepare(session: Session, address: &Arc<Address>) -> Answer<Conn> {
+pub(super) async fn prepare(mut session: Session, address: &Arc<Address>) -> Answer<Conn> {
     let advisory = matches!(address.scheme, Scheme::Advisory(_));
     let start = async {
         if advisory {
@@ -120,6 +119,7 @@ pub(super) async fn prepare(session: Session, address: &Arc<Address>) -> Answer<
         let queries = advisory_queries(address.listen_at().is_some());
         mark.prepare(&session, ADVISORY_SETTINGS, &queries).await?;
     }
+    session.timeout = CALL_LIMIT;
     Ok(Conn { session, version, mark, sequence, longest: AtomicU64::new(0) })
 }
 
@@ -363,9 +363,7 @@ impl Dialect for Sessions {
     async fn check(&self) -> Answer<()> {
         let mut other = None;
         if self.keys().is_some() {
-            let looks = self.looks.session().await?;
-            let limit = clock::now().after(looks.timeout);
-            other = Some(answered(limit, Mark::set(&looks)).await?);
+            other = Some(Mark::set(&*self.looks.session().await?).await?);
         }
         let mut claim = self.pool.claim().await;
         if self.keys().is_none() && schema::wanted(&claim, &self.address) {
@@ -399,11 +397,10 @@ impl Dialect for Sessions {
             self.listener.as_ref().filter(|it| asked.how == Enter::Queue && !it.is_listening());
         let mut claim = self.pool.claim().await?;
         claim.may_hold = true;
-        let limit = clock::now().after(CALL_LIMIT);
         let seq = if self.keys().is_some() {
-            answered(limit, self.try_advisory(&mut claim, lock, asked.ticket.lease)).await?
+            self.try_advisory(&mut claim, lock, asked.ticket.lease).await?
         } else {
-            answered(limit, self.try_row(&mut claim, lock, &asked.ticket)).await?
+            self.try_row(&mut claim, lock, &asked.ticket).await?
         };
         if let (None, Some(listener)) = (seq, unnotified) {
             listener.listens();
@@ -419,16 +416,15 @@ impl Dialect for Sessions {
         asked: &Asked,
     ) -> Answer<bool> {
         let (lease, session) = (asked.ticket.lease, &claim.conn.session);
-        let limit = clock::now().after(CALL_LIMIT);
         let kept = if let Some(mark) = &claim.conn.mark {
             let idle = format!("'{}'", idle_time(claim, lease));
-            answered(limit, mark.select(session, "renew", &idle)).await.map(|row| row.is_some())
+            mark.select(session, "renew", &idle).await.map(|row| row.is_some())
         } else {
             let sql = format!(
                 "SELECT set_config('idle_in_transaction_session_timeout', '{}', true)",
                 millis(lease)
             );
-            match answered(limit, session.ask(&sql)).await {
+            match session.ask(&sql).await {
                 // An error ends the transaction, and with it the row's lock.
                 Err(Fault::Refused(_)) => return Ok(false),
                 kept => kept.map(|_| true),
@@ -441,16 +437,14 @@ impl Dialect for Sessions {
         let Some(mut claim) = claim else { return Ok(false) };
         let session = &claim.conn.session;
         let topic = self.listener.as_ref().map(|_| format!("'{}'", topic(lock)));
-        let limit = clock::now().after(CALL_LIMIT);
         let freed = if let Some(mark) = &claim.conn.mark {
             let (query, key) = about("free", lock);
             let constants = topic.map_or(key.to_owned(), |topic| format!("{key}, {topic}"));
-            let call = mark.select(session, &query, &constants);
-            answered(limit, call).await.map(|row| row.is_some())
+            mark.select(session, &query, &constants).await.map(|row| row.is_some())
         } else {
             let told = topic.map(|topic| format!("; SELECT {NOTICE_SETTINGS}, {}", notice(&topic)));
             let call = format!("COMMIT{}", told.unwrap_or_default());
-            answered(limit, session.ask(&call)).await.map(|_| true)
+            session.ask(&call).await.map(|_| true)
         };
         let freed = match freed {
             Err(fault) if fault.is(&NOTICE_FAILED) => Ok(true),
@@ -492,10 +486,8 @@ impl Dialect for Sessions {
         let call = Call::alone(sql);
         let answer = self.looks.call(None, call).await?;
         let ended = answer.rows.first().and_then(|row| row.truth(1)) == Some(true);
-        if !ended && answer.repeated {
-            // The first attempt may have ended it, and the next holder's token be below this one.
-            return Err(outcome_unknown(self, &lock.line).into());
-        }
+        // The first attempt may have ended it, and the next holder's token be below this one.
+        let ended = answer.found(ended, self, &lock.line)?;
         Ok(answer.number().filter(|_| ended).map(Seq))
     }
 
@@ -514,14 +506,14 @@ impl Dialect for Sessions {
 
     async fn told(&self, lock: &Lock) {
         match &self.listener {
-            Some(listener) => drop(listener.wait(topic(lock)).await),
+            Some(listener) => drop(listener.waiters().wait(topic(lock)).await),
             None => pending().await,
         }
     }
 
     fn wake(&self, lock: &Lock) {
         if let Some(listener) = &self.listener {
-            listener.wake(topic(lock));
+            listener.waiters().wake(topic(lock));
         }
     }
 

@@ -3,22 +3,20 @@
 use super::address::Address;
 use super::batch::Call;
 use super::connection::Connection;
-use super::encode::{self, Param};
+use super::encode;
 use super::listener::Listener;
-use super::schema::{self, statement};
+use super::schema::{self, quoted};
 use super::session::{self, Lane};
 use super::warnings;
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::{self, Name};
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
-    TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Ticket, TicketId,
+    refuse,
 };
-use crate::stores::queue::calls::{Answer, Row, snapshot};
-use crate::stores::queue::sql::{
-    Fault, LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown,
-};
+use crate::stores::queue::calls::{Answer, snapshot};
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply};
 use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -42,9 +40,6 @@ const BAR_TIME: Duration = Duration::from_secs(60);
 /// How long a store has been open when the database is checked for what slows locks down.
 const BEFORE_WARNINGS: Duration = Duration::from_secs(1);
 
-/// The function that gives up a place, the only one whose commit is not waited for.
-const LEAVE: &str = "SELECT \"holdline\".leave";
-
 impl Table {
     /// Connects, and checks the server and the schema.
     pub(super) async fn open(address: Address) -> Result<Self> {
@@ -64,47 +59,31 @@ impl Table {
         Ok(Table(shared, Lane::Foreground))
     }
 
-    /// Calls a function on one line; every function may be repeated. `taker` is the ticket that may
-    /// take a place by it.
+    /// Makes a call about a line; every one may be repeated. `taker` is the ticket that may take a
+    /// place by it.
     async fn call(
         &self,
         line: &Name,
         taker: Option<TicketId>,
-        function: &str,
-        params: &[Param<'_>],
+        durable: bool,
+        sql: String,
     ) -> Result<Answer> {
-        let durable = function != LEAVE;
-        let call = Call { line: Some(line.clone()), durable, ..self.statement(function, params)? };
+        let call = Call { line: Some(line.clone()), durable, ..Call::alone(sql) };
         self.answer(taker, call, &lock(line)).await
-    }
-
-    /// Calls a function that only reads.
-    async fn read(&self, what: &str, function: &str, param: &str) -> Result<Answer> {
-        self.answer(None, self.statement(function, &[Param::Text(param)])?, what).await
-    }
-
-    fn statement(&self, function: &str, params: &[Param<'_>]) -> Result<Call> {
-        let schema = &self.0.connection.address.schema;
-        let sql = encode::call(&statement(schema, function), params)?;
-        Ok(Call { lane: self.1, ..Call::alone(sql) })
     }
 
     async fn answer(&self, taker: Option<TicketId>, call: Call, what: &str) -> Result<Answer> {
         let Connection { address, .. } = &self.0.connection;
-        let answer = self.0.connection.call(taker, call).await;
+        let answer = self.0.connection.call(taker, Call { lane: self.1, ..call }).await;
         answer.map_err(|fault| fault.explain(address, what))
     }
 
-    /// The value of the only row of a result.
-    fn value<T>(
-        &self,
-        line: &Name,
-        rows: &[Row],
-        read: impl FnOnce(&Row, usize) -> Option<T>,
-    ) -> Result<T> {
-        rows.first()
-            .and_then(|row| read(row, 0))
-            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))
+    fn schema(&self) -> String {
+        quoted(&self.0.connection.address.schema)
+    }
+
+    fn invalid_reply(&self, line: &Name) -> Error {
+        invalid_reply(&self.0.connection.address, line)
     }
 }
 
@@ -133,10 +112,6 @@ impl AsyncStore for Table {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        let refused = |refusal| Err(refuse(line, ticket, refusal));
-        let Ok(min_token) = i64::try_from(ticket.min_token) else {
-            return refused(Refusal::Exhausted);
-        };
         let listener = self.0.listener.as_ref();
         let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
@@ -144,75 +119,60 @@ impl AsyncStore for Table {
         };
         // A try does not wait.
         let unnotified = listener.filter(|listener| how != Enter::Try && !listener.listens());
-        let params = [
-            Param::Text(line.as_str()),
-            Param::Id(ticket.id),
-            Param::Number(ticket.weight.into()),
-            Param::Number(ticket.capacity.into()),
-            Param::Number(micros(ticket.lease)),
-            Param::Number(micros(ticket.wait_lease)),
-            Param::Number(ticket.token_count.into()),
-            Param::Number(min_token),
-            Param::Number(number_of(how)),
-            Param::Text(listener.map_or("", Listener::channel)),
-            Param::Text(note),
-        ];
-        let answer = self.call(line, taker, "SELECT \"holdline\".enter", &params).await?;
-        let numbers = self.value(line, &answer.rows, encode::numbers)?;
-        let standing = encode::standing(ticket, &numbers, listener.is_some())
-            .ok_or_else(|| invalid_reply(&self.0.connection.address, line))?;
+        let channel = listener.map_or("", Listener::channel);
+        let sql = encode::enter(&self.schema(), line.as_str(), ticket, how, channel, note)?;
+        let answer = self.call(line, taker, true, sql).await?;
+        let repeated = answer.repeated;
+        let standing = encode::standing(ticket, &answer.first(), listener.is_some())
+            .ok_or_else(|| self.invalid_reply(line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (unnotified, &standing) {
             listener.catch_up(ticket.id);
         }
-        if answer.repeated && matches!(standing, Ok(Standing::Waiting { seq: None, .. })) {
+        if repeated && matches!(standing, Ok(Standing::Waiting { seq: None, .. })) {
             return Err(Fault::doubtful().explain(&self.0.connection.address, &lock(line)));
         }
-        standing.or_else(refused)
+        standing.map_err(|refusal| refuse(line, ticket, refusal))
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let in_flight = &self.0.connection.in_flight;
         let barred = in_flight.stays_in_doubt(id).await;
-        let bar = if barred { micros(BAR_TIME) } else { 0 };
-        let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
-        let answer = self.call(line, None, LEAVE, &params).await?;
+        let bar = if barred { BAR_TIME } else { Duration::ZERO };
+        let sql = encode::leave(&self.schema(), line.as_str(), id, bar)?;
+        let answer = self.call(line, None, false, sql).await?;
         if barred {
             in_flight.forget(id);
         }
-        let found = self.value(line, &answer.rows, Row::truth)?;
-        if !found && answer.repeated {
-            return Err(outcome_unknown(&self.0.connection.address, line));
-        }
-        Ok(found)
+        let row = answer.rows.first();
+        let found = row.and_then(|row| row.truth(0)).ok_or_else(|| self.invalid_reply(line))?;
+        answer.found(found, &self.0.connection.address, line)
     }
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         match &self.0.listener {
-            Some(listener) => Ok(listener.wait(id).await),
+            Some(listener) => Ok(listener.waiters().wait(id).await),
             None => pending().await,
         }
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let look = "SELECT * FROM \"holdline\".look";
-        let answer = self.read(&lock(line), look, line.as_str()).await?;
-        snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.connection.address, line))
+        let sql =
+            format!("SELECT * FROM {}.look({})", self.schema(), encode::text(line.as_str())?);
+        let answer = self.answer(None, Call::alone(sql), &lock(line)).await?;
+        snapshot(&answer.rows).ok_or_else(|| self.invalid_reply(line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let list = "SELECT * FROM \"holdline\".list";
-        Ok(self.read("the list of locks", list, prefix).await?.names())
+        let sql = format!("SELECT * FROM {}.list({})", self.schema(), encode::text(prefix)?);
+        Ok(self.answer(None, Call::alone(sql), "the list of locks").await?.names())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
-        let answer = self.call(line, None, "SELECT \"holdline\".evict", &params).await?;
-        // NULL means no token; it is not malformed.
-        let token = self.value(line, &answer.rows, |row, at| Some(row.number(at)))?;
-        if token.is_none() && answer.repeated {
-            return Err(outcome_unknown(&self.0.connection.address, line));
-        }
-        Ok(token.map(Seq))
+        let sql = encode::evict(&self.schema(), line.as_str(), id, note)?;
+        let answer = self.call(line, None, true, sql).await?;
+        let token = answer.number().map(Seq); // NULL if there is no such place
+        answer.found(token.is_some(), &self.0.connection.address, line)?;
+        Ok(token)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -226,7 +186,7 @@ impl AsyncStore for Table {
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
         if let Some(listener) = &self.0.listener {
-            listener.on_loss_hint(loss_hint);
+            listener.waiters().loss.set(loss_hint);
         }
     }
 

@@ -2,9 +2,7 @@
 //! becomes slower by the second: a while after a store is opened, and of `doctor`.
 
 use super::session::Session;
-use crate::clock;
 use crate::stores::queue::calls::Row;
-use crate::stores::queue::sql::answered;
 
 /// Finds what has kept old row versions alive for a minute, and for how many seconds, worst first,
 /// as far as this role may see. It calls functions, because the views over them take a new
@@ -33,11 +31,10 @@ pub(super) const ADVICE: &str = "busy locks become slower until it ends; set \
 
 /// What keeps old row versions alive, each as a sentence; nothing if the server does not say.
 pub(super) async fn old(session: &Session) -> Vec<String> {
-    let asked = answered(clock::now().after(session.timeout), session.ask(OLD)).await;
     let sentence = |row: &Row| {
         let (what, seconds) = (row.text(0).unwrap_or_default(), row.number(1).unwrap_or(0));
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
         format!("{what} keeps old row versions alive{age}")
     };
-    asked.unwrap_or_default().rows.iter().map(sentence).collect()
+    session.ask(OLD).await.unwrap_or_default().rows.iter().map(sentence).collect()
 }
