@@ -22,7 +22,7 @@ pub const KINDS: [&str; 2] = ["postgres", "mysql"];
 pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
     match kind_of(kind).unwrap_or(kind) {
         #[cfg(feature = "postgres")]
-        "postgres" => postgres::schema(schema.unwrap_or("holdline")),
+        "postgres" => postgres::schema_text(schema.unwrap_or("holdline")),
         #[cfg(feature = "mysql")]
         "mysql" if schema.is_none() => Ok(mysql::SCHEMA.to_owned()),
         #[cfg(feature = "mysql")]

@@ -6,20 +6,15 @@ use std::error::Error as _;
 
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
+        let refused = |code: &str, message| {
+            let code = code.to_owned();
+            Fault::Refused(ServerError { code, message, meaning, connecting: false })
+        };
         if let Some(refusal) = error.as_db_error() {
-            let (code, message) = (refusal.code().code().to_owned(), clean(refusal.message()));
-            return Fault::Refused(ServerError { code, message, meaning, connecting: false });
+            return refused(refusal.code().code(), clean(refusal.message()));
         }
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        if cause == NO_PASSWORD {
-            return Fault::Refused(ServerError {
-                code: "28P01".to_owned(),
-                message: cause,
-                meaning,
-                connecting: false,
-            });
-        }
-        Fault::Broken(clean(&cause))
+        if cause == NO_PASSWORD { refused("28P01", cause) } else { Fault::Broken(clean(&cause)) }
     }
 }
 

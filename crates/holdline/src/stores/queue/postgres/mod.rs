@@ -47,6 +47,7 @@ use crate::stores::queue::sql::{self, Fault};
 use address::{Address, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
+pub(crate) use schema::{install, sweep, text as schema_text};
 use sessions::Sessions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,19 +73,4 @@ async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
             Arc::new(SessionLocks::open(Sessions::new(address)).await?)
         }
     })
-}
-
-/// The statements that create the tables and functions in a schema of this name.
-pub(crate) fn schema(name: &str) -> Result<String> {
-    schema::text(name)
-}
-
-/// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
-pub(crate) async fn install(rest: &str) -> Result<()> {
-    schema::install(&Address::read(rest)?).await
-}
-
-/// See [`sweep`](crate::schema::sweep).
-pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
-    schema::sweep(&Address::read(rest)?, idle).await
 }

@@ -36,13 +36,18 @@ pub(super) fn statement(schema: &str, sql: &str) -> String {
 }
 
 /// The statements that create the tables and functions in this schema.
-pub(super) fn text(schema: &str) -> Result<String> {
+pub(crate) fn text(schema: &str) -> Result<String> {
     let schema = address::schema_name(schema)?;
     Ok(statement(schema, &PARTS.join("\n")))
 }
 
+/// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
+pub(crate) async fn install(rest: &str) -> Result<()> {
+    install_at(&Address::read(rest)?).await
+}
+
 /// Installs what the scheme needs, all or nothing, even if it already exists.
-pub(super) async fn install(address: &Address) -> Result<()> {
+pub(super) async fn install_at(address: &Address) -> Result<()> {
     let text = match address.scheme {
         Scheme::Shedlock => statement(&address.schema, shedlock::CREATE),
         Scheme::Table | Scheme::Row | Scheme::Advisory(_) => text(&address.schema)?,
@@ -56,7 +61,8 @@ pub(super) fn wanted<T>(opened: &Result<T, Fault>, address: &Address) -> bool {
 }
 
 /// See [`sweep`](crate::schema::sweep).
-pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
+pub(crate) async fn sweep(rest: &str, idle: Duration) -> Result<u64> {
+    let address = &Address::read(rest)?;
     if address.scheme == Scheme::Shedlock {
         return Err(not_swept(address));
     }

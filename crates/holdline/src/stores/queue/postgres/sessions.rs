@@ -63,14 +63,11 @@ const NOTICE_FAILED: [&str; 2] = ["54000", "55P03"];
 /// cut off silently, no time limit but the lease ends the session, and the only thing that waits, a
 /// notice, waits for 250 ms at most.
 const ADVISORY_SETTINGS: &str = "\
-    SELECT set_config(name, CASE name WHEN 'tcp_keepalives_idle' THEN '5' \
-        WHEN 'tcp_keepalives_interval' THEN '3' WHEN 'tcp_keepalives_count' THEN '3' \
-        WHEN 'tcp_user_timeout' THEN '15000' WHEN 'synchronous_commit' THEN 'off' \
-        WHEN 'lock_timeout' THEN '250' \
-        ELSE '0' END, false) FROM pg_settings WHERE name IN ('tcp_keepalives_idle', \
-        'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout', \
-        'synchronous_commit', 'statement_timeout', 'lock_timeout', 'transaction_timeout', \
-        'idle_session_timeout')";
+    SELECT set_config(name, value, false) FROM (VALUES ('tcp_keepalives_idle', '5'), \
+        ('tcp_keepalives_interval', '3'), ('tcp_keepalives_count', '3'), \
+        ('tcp_user_timeout', '15000'), ('synchronous_commit', 'off'), ('lock_timeout', '250'), \
+        ('statement_timeout', '0'), ('transaction_timeout', '0'), ('idle_session_timeout', '0')) \
+    AS wanted (name, value) JOIN pg_settings USING (name)";
 /// The same for the notice of a row's release, behind its transaction.
 const NOTICE_SETTINGS: &str =
     "set_config('lock_timeout', '250', true), set_config('synchronous_commit', 'off', true)";
@@ -162,32 +159,26 @@ fn session_name(lock: &Lock, id: Option<TicketId>) -> String {
 fn advisory_queries(told: bool) -> Vec<(String, String)> {
     let renew = "SELECT set_config('idle_session_timeout', $1, false)";
     let mut queries = vec![("renew".to_owned(), renew.to_owned())];
-    for (key, next) in [("$1", "$2"), ("$1, $2", "$3")] {
-        for shared in [false, true] {
-            let kind = if shared { "_shared" } else { "" };
+    for (numbers, key, next) in [(1, "$1", "$2"), (2, "$1, $2", "$3")] {
+        for kind in ["", "_shared"] {
             let told = if told { format!(", {}", notice(next)) } else { String::new() };
             let take = format!(
                 "SELECT pg_try_advisory_lock{kind}({key}), \
                  set_config('idle_session_timeout', {next}, false)"
             );
             let free = format!("SELECT pg_advisory_unlock{kind}({key}){told}");
-            queries.push((query_about("take", key, shared), take));
-            queries.push((query_about("free", key, shared), free));
+            queries.push((format!("take{kind}_{numbers}"), take));
+            queries.push((format!("free{kind}_{numbers}"), free));
         }
     }
     queries
 }
 
-/// The name of the query about a lock with such a key.
-fn query_about(what: &str, key: &str, shared: bool) -> String {
-    let kind = if shared { "shared" } else { "exclusive" };
-    format!("{what}_{kind}_{}", key.split(',').count())
-}
-
 /// The name of the query about this lock, and the key.
 fn about<'a>(what: &str, lock: &'a Lock) -> (String, &'a str) {
     let (_, key) = lock.identity.split_once(' ').unwrap_or_default();
-    (query_about(what, key, lock.shared), key)
+    let kind = if lock.shared { "_shared" } else { "" };
+    (format!("{what}{kind}_{}", key.split(',').count()), key)
 }
 
 /// A notice that the lock of this topic is free, if anybody listens. That is checked after the lock
@@ -367,7 +358,7 @@ impl Dialect for Sessions {
         }
         let mut claim = self.pool.claim().await;
         if self.keys().is_none() && schema::wanted(&claim, &self.address) {
-            schema::install(&self.address).await?;
+            schema::install_at(&self.address).await?;
             claim = self.pool.claim().await;
         }
         let claim = claim?;

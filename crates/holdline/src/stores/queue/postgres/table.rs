@@ -48,7 +48,7 @@ impl Table {
         let connection = Connection::new(Arc::clone(&address));
         let mut opened = connection.session().await;
         if schema::wanted(&opened, &address) {
-            schema::install(&address).await?;
+            schema::install_at(&address).await?;
             opened = connection.session().await;
         }
         opened.map_err(|fault| fault.explain(&address, "the schema"))?;
