@@ -107,9 +107,7 @@ impl Address {
             at_least: Duration::ZERO,
             timeout: Duration::from_millis(1500),
         };
-        let has = |option| url.options.iter().any(|(key, _)| *key == option);
-        let (has_schema, has_at_least, has_listen) =
-            (has("schema"), has("at_least"), has("listen"));
+        let given: Vec<&str> = url.options.iter().map(|(option, _)| *option).collect();
         let (mut keys, mut tls) = (None, None);
         for (key, value) in url.options {
             match key {
@@ -131,31 +129,31 @@ impl Address {
             }
         }
         address.tls = tls.unwrap_or(false);
-        match (keys, &mut address.scheme) {
-            (Some(keys), Scheme::Advisory(used)) => *used = keys,
-            (Some(_), _) => return Err(invalid("has keys, which only scheme=advisory has")),
-            (None, _) => {}
+        if let (Some(keys), Scheme::Advisory(used)) = (keys, &mut address.scheme) {
+            *used = keys;
         }
-        if address.scheme == Scheme::Shedlock {
-            if !has_schema {
-                "public".clone_into(&mut address.schema);
+        if address.scheme == Scheme::Shedlock && !given.contains(&"schema") {
+            "public".clone_into(&mut address.schema);
+        }
+        let (shedlock, advisory) =
+            (address.scheme == Scheme::Shedlock, matches!(address.scheme, Scheme::Advisory(_)));
+        let sessions = advisory || address.scheme == Scheme::Row;
+        for (option, allowed, which) in [
+            ("keys", advisory, "only scheme=advisory has"),
+            ("listen", !shedlock, "scheme=shedlock has not"),
+            ("at_least", shedlock, "only scheme=shedlock has"),
+            // Advisory locks are those of the whole database.
+            ("schema", !advisory, "scheme=advisory has not"),
+            ("connections", sessions, "only scheme=row and scheme=advisory have"),
+        ] {
+            if given.contains(&option) && !allowed {
+                return Err(invalid(&format!("has {option}, which {which}")));
             }
-            if has_listen {
-                return Err(invalid("has listen, which scheme=shedlock has not"));
-            }
-        } else if has_at_least {
-            return Err(invalid("has at_least, which only scheme=shedlock has"));
         }
-        // Advisory locks are those of the whole database.
-        if has_schema && matches!(address.scheme, Scheme::Advisory(_)) {
-            return Err(invalid("has schema, which scheme=advisory has not"));
+        if address.user.is_none() && address.password.is_some() {
+            return Err(invalid("has a password, but no user"));
         }
-        if address.connections.is_some()
-            && !matches!(address.scheme, Scheme::Row | Scheme::Advisory(_))
-        {
-            return Err(invalid("has connections, which only scheme=row and scheme=advisory have"));
-        }
-        address.check()?;
+        address.tls_options.check(address.tls).map_err(invalid)?;
         Ok(address)
     }
 
@@ -175,13 +173,6 @@ impl Address {
             _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.user.is_none() && self.password.is_some() {
-            return Err(invalid("has a password, but no user"));
-        }
-        self.tls_options.check(self.tls).map_err(invalid)
     }
 
     /// The client's configuration for one of the hosts.
