@@ -5,7 +5,7 @@
 //! others. After another refusal all calls are sent one by one, so that none can fail the others.
 
 use super::calls::Answer;
-use super::in_flight::OwnRequest;
+use super::in_flight::RequestInFlight;
 use super::sql::Fault;
 use crate::clock;
 use holdline_kernel::Time;
@@ -36,7 +36,7 @@ pub(super) struct Queued<C> {
     /// When its caller gives up.
     pub(super) limit: Time,
     /// The request to take a place, which is in flight until it is answered.
-    pub(super) request: Option<OwnRequest>,
+    pub(super) request: Option<RequestInFlight>,
     pub(super) reply: oneshot::Sender<Result<Answer, Fault>>,
 }
 

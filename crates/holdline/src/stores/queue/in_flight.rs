@@ -13,8 +13,6 @@ use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::ops::Deref;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -45,15 +43,11 @@ struct Requests {
 }
 
 /// One request. Dropping it records that it had no reply.
-pub(in crate::stores) struct RequestInFlight<T: Deref<Target = InFlight>> {
-    in_flight: T,
+pub(in crate::stores) struct RequestInFlight {
+    in_flight: Arc<InFlight>,
     id: TicketId,
     answered: bool,
 }
-
-/// A request that may outlive its caller.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(in crate::stores) type OwnRequest = RequestInFlight<Arc<InFlight>>;
 
 /// The number of tickets at which old ones are first removed; after that, at twice the number left.
 /// So the table stays bounded even if a client never leaves.
@@ -64,21 +58,8 @@ const KEPT: usize = 4096;
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl InFlight {
-    /// Records a request before it is sent.
-    #[cfg(any(feature = "redis", test))]
-    pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<&Self> {
-        self.record(id);
-        RequestInFlight { in_flight: self, id, answered: false }
-    }
-
-    /// The same for a request that may outlive its caller.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(in crate::stores) fn begin_own(self: &Arc<Self>, id: TicketId) -> OwnRequest {
-        self.record(id);
-        RequestInFlight { in_flight: Arc::clone(self), id, answered: false }
-    }
-
-    fn record(&self, id: TicketId) {
+    /// Records a request before it is sent. It may outlive its caller.
+    pub(in crate::stores) fn begin(self: &Arc<Self>, id: TicketId) -> RequestInFlight {
         let now = clock::now();
         let mut table = self.table.lock();
         if table.tickets.len() >= table.sweep_at.max(KEPT) {
@@ -89,6 +70,7 @@ impl InFlight {
             table.sweep_at = table.tickets.len() * 2;
         }
         table.tickets.entry(id).or_insert(Requests { open: 0, doubt: false, since: now }).open += 1;
+        RequestInFlight { in_flight: Arc::clone(self), id, answered: false }
     }
 
     /// Whether the server may yet carry out a request to enter.
@@ -137,14 +119,14 @@ impl Table {
     }
 }
 
-impl<T: Deref<Target = InFlight>> RequestInFlight<T> {
+impl RequestInFlight {
     /// Records that the request had a reply.
     pub(in crate::stores) fn answered(mut self) {
         self.answered = true;
     }
 }
 
-impl<T: Deref<Target = InFlight>> Drop for RequestInFlight<T> {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let mut table = self.in_flight.table.lock();
         let Some(requests) = table.tickets.get_mut(&self.id) else { return };
@@ -174,7 +156,7 @@ mod tests {
 
     #[test]
     fn only_what_was_answered_is_settled() {
-        let (in_flight, id) = (InFlight::default(), TicketId(7));
+        let (in_flight, id) = (Arc::new(InFlight::default()), TicketId(7));
         in_flight.begin(id).answered();
         assert!(!in_flight.in_doubt(id));
         drop(in_flight.begin(id));

@@ -101,7 +101,7 @@ struct Shared {
     config: Config,
     layout: Box<dyn KeyLayout>,
     pubsub: PubSub,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     /// Whether waiters are notified.
     notifications: bool,
     address: String,
@@ -120,7 +120,7 @@ impl SingleKey {
     ) -> Self {
         let shared = Shared {
             pubsub: PubSub::new(Arc::clone(&config.servers), None, layout.is_notification()),
-            in_flight: InFlight::default(),
+            in_flight: Arc::default(),
             notifications: layout.channel("x").is_some(),
             address: config.servers.address(),
             config,

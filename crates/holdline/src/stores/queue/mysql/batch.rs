@@ -17,7 +17,7 @@ use super::connection::ask;
 use super::text::{self, Statement};
 use crate::stores::queue::calls::Answer;
 use crate::stores::queue::division;
-use crate::stores::queue::in_flight::OwnRequest;
+use crate::stores::queue::in_flight::RequestInFlight;
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
@@ -47,7 +47,7 @@ impl Batcher {
     pub(super) fn queue(
         &self,
         call: Statement,
-        request: Option<OwnRequest>,
+        request: Option<RequestInFlight>,
         limit: Time,
     ) -> (u64, oneshot::Receiver<Result<Answer, Fault>>) {
         let (reply, answer) = oneshot::channel();

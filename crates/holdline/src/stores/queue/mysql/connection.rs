@@ -26,7 +26,7 @@ use crate::store::TicketId;
 use crate::stores::queue::calls::{Answer, Row, repeat};
 use crate::stores::queue::connecting::Connecting;
 use crate::stores::queue::division::{self, Carrier};
-use crate::stores::queue::in_flight::{InFlight, OwnRequest};
+use crate::stores::queue::in_flight::{InFlight, RequestInFlight};
 use crate::stores::queue::sql::{Fault, answered, check_version};
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
@@ -135,7 +135,7 @@ impl Connections {
         limit: Time,
     ) -> Result<Answer, Fault> {
         // Recorded before the work begins, because the caller may give up first.
-        let request = taker.map(|id| self.in_flight.begin_own(id));
+        let request = taker.map(|id| self.in_flight.begin(id));
         let (caller, gives_up) = oneshot::channel();
         let turn = self.turn_at_once();
         let here = turn.as_ref().and_then(|_| Handle::try_current().ok());
@@ -156,7 +156,7 @@ impl Connections {
     async fn make(
         self: Arc<Self>,
         statement: Statement,
-        request: Option<OwnRequest>,
+        request: Option<RequestInFlight>,
         limit: Time,
         gives_up: oneshot::Receiver<()>,
         turn: Option<Turn>,

@@ -77,7 +77,7 @@ impl Connection {
 
     async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {
         let (link, session) = self.session_for(&call).await?;
-        let request = taker.map(|id| self.in_flight.begin_own(id));
+        let request = taker.map(|id| self.in_flight.begin(id));
         let (reply, answer) = oneshot::channel();
         session.call(Queued { call, limit, request, reply })?;
         let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));

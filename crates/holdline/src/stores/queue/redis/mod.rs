@@ -66,7 +66,7 @@ pub struct Redis {
 struct Shared {
     config: Config,
     pubsub: PubSub,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     address: String,
 }
 
@@ -83,7 +83,7 @@ impl Redis {
         let (servers, idle) = (Arc::clone(&config.servers), config.kept.idle);
         let shared = Shared {
             pubsub: PubSub::new(Arc::clone(&servers), Some(channel), |_| false),
-            in_flight: InFlight::default(),
+            in_flight: Arc::default(),
             address: servers.address(),
             config,
         };
