@@ -120,14 +120,11 @@ struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     fn new(waiters: &'a Waiters, id: TicketId) -> Self {
         let mut slots = waiters.slots.lock();
-        let Slots { by_ticket, idle } = &mut *slots;
-        let slot = by_ticket.entry(id).or_insert_with(|| {
-            *idle += 1;
-            Slot::default()
-        });
-        *idle -= usize::from(slot.waiting == 0);
+        let slot = slots.of(id);
         slot.waiting += 1;
-        Waiter { waiters, id, notify: Arc::clone(&slot.notify) }
+        let (first, notify) = (slot.waiting == 1, Arc::clone(&slot.notify));
+        slots.idle -= usize::from(first);
+        Waiter { waiters, id, notify }
     }
 }
 
