@@ -19,6 +19,7 @@ enter: BEGIN
   DECLARE v_capacity, v_last, v_places, v_held, v_front, v_due, v_bar, v_first, v_now BIGINT;
   DECLARE v_seq, v_weight, v_expires, v_first_weight, v_first_expires BIGINT;
   DECLARE v_spent, v_answer BIGINT DEFAULT 0;
+  DECLARE v_more BIGINT DEFAULT GREATEST(p_tokens, 1) - 1;
   DECLARE v_first_id BINARY(16);
   DECLARE v_woken VARBINARY(6400) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -101,12 +102,10 @@ enter: BEGIN
       SET v_answer = 2;
     ELSEIF p_weight > v_weight THEN
       SET v_answer = 4;
-    ELSEIF p_least > 9223372036854775807 - (GREATEST(p_tokens, 1) - 1) THEN
+    ELSEIF p_least > 9223372036854775807 - v_more THEN
       SET v_answer = 5;
     ELSE
-      IF p_least > 0 THEN
-        SET v_spent = p_least + (GREATEST(p_tokens, 1) - 1);
-      END IF;
+      SET v_spent = IF(p_least > 0, p_least + v_more, 0);
       SET v_answer = IF(v_seq < v_front, 0, 1);
       -- Never shorten it: a late renewal must not undo a longer one.
       SET v_expires = GREATEST(v_expires, v_now + IF(v_answer = 0, p_lease, p_wait));
@@ -144,8 +143,7 @@ enter: BEGIN
       SET v_answer = 2;
     ELSEIF v_answer = 1 AND p_how = -1 THEN
       SET v_seq = 0;
-    ELSEIF GREATEST(v_last, v_now, p_least - 1)
-        > 9223372036854775806 - (GREATEST(p_tokens, 1) - 1) THEN
+    ELSEIF GREATEST(v_last, v_now, p_least - 1) > 9223372036854775806 - v_more THEN
       SET v_answer = 5;
     ELSE
       SET v_seq = GREATEST(v_last + 1, v_now, p_least);
@@ -157,15 +155,14 @@ enter: BEGIN
         SET v_front = LEAST(v_front, v_seq);
       END IF;
       IF v_places = 0 THEN
-        UPDATE holdline_line SET capacity = p_capacity,
-          last = v_seq + (GREATEST(p_tokens, 1) - 1), places = 1, held = v_held, front = v_front,
-          due = v_due, seq = v_seq, id = p_id, weight = p_weight, expires = v_expires,
-          note = p_note WHERE name = p_line;
+        UPDATE holdline_line SET capacity = p_capacity, last = v_seq + v_more, places = 1,
+          held = v_held, front = v_front, due = v_due, seq = v_seq, id = p_id, weight = p_weight,
+          expires = v_expires, note = p_note WHERE name = p_line;
       ELSE
         INSERT INTO holdline_place (line, seq, id, weight, expires, note, listener)
           VALUES (p_line, v_seq, p_id, p_weight, v_expires, p_note, p_listener);
-        UPDATE holdline_line SET last = v_seq + (GREATEST(p_tokens, 1) - 1),
-          places = v_places + 1, held = v_held, front = v_front, due = v_due WHERE name = p_line;
+        UPDATE holdline_line SET last = v_seq + v_more, places = v_places + 1, held = v_held,
+          front = v_front, due = v_due WHERE name = p_line;
       END IF;
     END IF;
   END IF;

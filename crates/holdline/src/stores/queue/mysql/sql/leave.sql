@@ -3,8 +3,8 @@
 -- of any place behind it (the next place's; a new one if it was the last); and the places to wake.
 --
 -- p_bar: if positive, how long the ticket may not enter, because a request of it may still be in
--- flight. p_note: by whom and why the place is removed by force, which is kept for p_kept; or NULL.
--- p_listener: the number of the asker's process, which needs no notice.
+-- flight. p_note: by whom and why the place is removed by force, which is kept for p_kept, the last 8
+-- of a line; or NULL. p_listener: the number of the asker's process, which needs no notice.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_leave(
@@ -13,7 +13,7 @@ CREATE PROCEDURE IF NOT EXISTS holdline_1_leave(
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_places, v_last, v_due, v_first, v_seq, v_now BIGINT;
-  DECLARE v_answer BIGINT DEFAULT 0;
+  DECLARE v_answer, v_old BIGINT DEFAULT 0;
   DECLARE v_first_id BINARY(16);
   DECLARE v_woken VARBINARY(6400) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -50,7 +50,10 @@ BEGIN
         SET v_answer = GREATEST(LEAST(v_last, 9223372036854775806) + 1, v_now);
         UPDATE holdline_line SET last = v_answer WHERE name = p_line;
       END IF;
-      CALL holdline_1_note(p_line, p_id, p_note, v_now, p_kept);
+      INSERT INTO holdline_evicted (line, id, note, until)
+        VALUES (p_line, p_id, p_note, v_now + p_kept);
+      SELECT n INTO v_old FROM holdline_evicted WHERE line = p_line ORDER BY n DESC LIMIT 1 OFFSET 8;
+      DELETE FROM holdline_evicted WHERE line = p_line AND (n <= v_old OR until <= v_now);
     END IF;
     CALL holdline_1_remove(p_line, v_seq);
     CALL holdline_1_advance(p_line, '', v_woken);

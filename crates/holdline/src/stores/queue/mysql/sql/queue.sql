@@ -30,17 +30,6 @@ BEGIN
   COMMIT;
 END //
 
--- Records by whom and why a place was removed by force. The last 8 of a line are kept.
-CREATE PROCEDURE IF NOT EXISTS holdline_1_note(
-  p_line VARBINARY(513), p_id BINARY(16), p_note VARBINARY(4096), p_now BIGINT, p_kept BIGINT)
-MODIFIES SQL DATA SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_old BIGINT DEFAULT 0;
-  INSERT INTO holdline_evicted (line, id, note, until) VALUES (p_line, p_id, p_note, p_now + p_kept);
-  SELECT n INTO v_old FROM holdline_evicted WHERE line = p_line ORDER BY n DESC LIMIT 1 OFFSET 8;
-  DELETE FROM holdline_evicted WHERE line = p_line AND (n <= v_old OR until <= p_now);
-END //
-
 -- Removes an existing place. If it is the first, the second moves into the line's row.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(513), p_seq BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
