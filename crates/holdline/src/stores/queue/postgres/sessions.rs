@@ -224,27 +224,19 @@ impl Sessions {
 
     async fn try_advisory(
         &self,
-        claim: &mut Claim,
+        claim: &Claim,
+        mark: &Mark,
         lock: &Lock,
         lease: Duration,
     ) -> Answer<Option<Seq>> {
-        let Some(mark) = &claim.conn.mark else { return Err(mark::shared()) };
         let idle = idle_time(claim, lease);
         let (query, key) = about("take", lock);
-        let answer = mark.select(&claim.conn.session, &query, &format!("{key}, '{idle}'")).await;
-        // The server's lock table is full; after any other error the lock may be held.
-        claim.may_hold = !answer.as_ref().is_err_and(|fault| fault.is(&FULL));
-        let taken = answer?.and_then(|row| row.truth(0)).ok_or_else(mark::shared)?;
-        claim.may_hold = taken;
+        let answer = mark.select(&claim.conn.session, &query, &format!("{key}, '{idle}'")).await?;
+        let taken = answer.and_then(|row| row.truth(0)).ok_or_else(mark::shared)?;
         Ok(taken.then_some(Seq(0)))
     }
 
-    async fn try_row(
-        &self,
-        claim: &mut Claim,
-        lock: &Lock,
-        ticket: &Ticket,
-    ) -> Answer<Option<Seq>> {
+    async fn try_row(&self, claim: &Claim, lock: &Lock, ticket: &Ticket) -> Answer<Option<Seq>> {
         // The name of the schema is not filled in afterwards: a lock's name may look like it.
         let (name, schema) = (encode::text(lock.line.as_str())?, quoted(&self.address.schema));
         let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
@@ -272,12 +264,8 @@ impl Sessions {
         let Conn { session, sequence, .. } = &*claim.conn;
         for last in [false, false, true] {
             let answer = match session.answers(&take).await {
-                Ok(answers) => answers.into_iter().nth(1).unwrap_or_default(),
-                Err(fault) => {
-                    claim.may_hold = !matches!(fault, Fault::Refused(_));
-                    let taken = fault.is(&LOCKED);
-                    return if taken { Ok(None) } else { Err(fault) };
-                }
+                Err(fault) if fault.is(&LOCKED) => return Ok(None),
+                answers => answers?.into_iter().nth(1).unwrap_or_default(),
             };
             match (answer.number(), sequence_of(&answer)) {
                 (Some(token), Some(now)) if now == sequence.load(Ordering::SeqCst) => {
@@ -292,7 +280,6 @@ impl Sessions {
                 _ => drop(session.ask("ROLLBACK").await?),
             }
         }
-        claim.may_hold = false;
         Ok(None) // removed again in the meantime
     }
 
@@ -388,11 +375,17 @@ impl Dialect for Sessions {
             self.listener.as_ref().filter(|it| asked.how == Enter::Queue && !it.is_listening());
         let mut claim = self.pool.claim().await?;
         claim.may_hold = true;
-        let seq = if self.keys().is_some() {
-            self.try_advisory(&mut claim, lock, asked.ticket.lease).await?
-        } else {
-            self.try_row(&mut claim, lock, &asked.ticket).await?
+        let taken = match &claim.conn.mark {
+            Some(mark) => self.try_advisory(&claim, mark, lock, asked.ticket.lease).await,
+            None => self.try_row(&claim, lock, &asked.ticket).await,
         };
+        claim.may_hold = match &taken {
+            Ok(seq) => seq.is_some(),
+            // An error ends a transaction, but not what a session holds.
+            Err(Fault::Refused(_)) if claim.conn.mark.is_none() => false,
+            Err(fault) => !fault.is(&FULL),
+        };
+        let seq = taken?;
         if let (None, Some(listener)) = (seq, unnotified) {
             listener.listens();
             listener.catch_up(topic(lock));
