@@ -21,7 +21,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, READ_WRITE, Seq,
     Standing, Ticket, TicketId,
 };
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, no_such_lock};
 use crate::stores::runtime::Background;
 use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
@@ -230,11 +230,7 @@ impl<D: Dialect> SessionLocks<D> {
         } else {
             "mutexes only"
         };
-        let message = format!(
-            "{} has {has} by this scheme; scheme=table has semaphores and read-write locks",
-            self.0.dialect
-        );
-        Error::new(ErrorKind::Unsupported, message)
+        no_such_lock(&self.0.dialect, has)
     }
 
     fn find(&self, lock: &Lock, id: TicketId) -> Option<Arc<Place<D>>> {

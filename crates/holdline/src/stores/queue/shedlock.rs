@@ -9,7 +9,7 @@
 
 use super::calls::{Answer, Row};
 use super::in_flight::InFlight;
-use super::sql::{Fault, SESSION_LOCKS};
+use super::sql::{Fault, SESSION_LOCKS, no_such_lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash;
 use crate::names::Name;
@@ -171,15 +171,6 @@ impl<D: Dialect> Shedlock<D> {
         answer.found(answer.changed > 0, &self.0, line)
     }
 
-    fn no_such_lock(&self) -> Error {
-        let message = format!(
-            "{} has mutexes only by scheme=shedlock; scheme=table has semaphores and read-write \
-             locks",
-            self.0
-        );
-        Error::new(ErrorKind::Unsupported, message)
-    }
-
     /// The current holder.
     async fn holder(&self, line: &Name) -> Result<Option<Holder>> {
         let answer = self.call(line, None, LOOK, &[]).await?;
@@ -237,7 +228,7 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         how: Enter,
     ) -> Result<Standing> {
         if ticket.capacity != 1 {
-            return Err(self.no_such_lock());
+            return Err(no_such_lock(&self.0, "mutexes only"));
         }
         let (text, taker, least) = match how {
             Enter::Keep(Seq(0)) => (KEEP, None, Duration::ZERO),

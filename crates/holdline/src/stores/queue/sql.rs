@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "doctor")]
 use crate::findings::Findings;
 use crate::names::Name;
-use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
+use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::{queue, url};
 use futures_util::FutureExt;
 use holdline_base::probe::{self, Found};
@@ -194,9 +194,23 @@ pub(super) fn invalid_reply(address: &impl Display, line: &Name) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
+/// The error for a lock that a scheme does not have; `has` says what it has instead.
+pub(super) fn no_such_lock(address: &impl Display, has: &str) -> Error {
+    let message = format!(
+        "{address} has {has} by this scheme; scheme=table has semaphores and read-write locks"
+    );
+    Error::new(ErrorKind::Unsupported, message)
+}
+
 /// Whole microseconds, rounded up: a lease is never shorter than requested.
 pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// The ticket that may take a place by an entry: one that keeps its place never does, however late
+/// its request is carried out.
+pub(super) fn taker(ticket: &Ticket, how: Enter) -> Option<TicketId> {
+    (!matches!(how, Enter::Keep(_))).then_some(ticket.id)
 }
 
 /// The kind of an entry, as an argument of `enter`.

@@ -66,12 +66,6 @@ fn out_of_order(error: &mysql_async::ServerError) -> bool {
     error.code == 1180 && error.message.contains("error 149 ")
 }
 
-/// Whether an error, at a commit for instance, was caused by a full disk: its number says only what
-/// failed.
-fn is_full(message: &str) -> bool {
-    message.contains("No space left on device")
-}
-
 /// The number of an error of MySQL's own clients: an unknown authentication method.
 const UNKNOWN_LOGIN: u16 = 2059;
 
@@ -156,7 +150,8 @@ fn outage(code: u16, message: &str) -> Option<&'static str> {
         }
         1290 | 1792 | 1836 => READ_ONLY,
         1021 | 1037 | 1038 | 1041 | 1114 | 1206 => FULL,
-        _ if is_full(message) => FULL,
+        // The numbers of errors of a commit, for instance, say only what failed.
+        _ if message.contains("No space left on device") => FULL,
         // Conflicts, interruptions, the lock wait timeout, a prepared statement whose table left
         // the server's cache or that a proxy's new connection does not have, a node that is not in
         // its cluster's majority, a transaction that the cluster refuses, no thread, the offline

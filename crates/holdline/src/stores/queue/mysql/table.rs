@@ -22,7 +22,7 @@ use crate::store::{
     TicketId, refuse,
 };
 use crate::stores::queue::calls::{Answer, snapshot};
-use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply};
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, taker};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -97,10 +97,6 @@ impl AsyncStore for Table {
         how: Enter,
     ) -> Result<Standing> {
         let Shared { watches, busy, .. } = &*self.shared;
-        let taker = match how {
-            Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(ticket.id),
-        };
         let key = Key::table(line);
         let quick = match how {
             Enter::Try => None, // a failed try must lock nothing
@@ -110,7 +106,7 @@ impl AsyncStore for Table {
             }
         };
         let full = || text::enter(&key, ticket, note, how, self.shared.listener.number);
-        let (answer, enough) = self.step(quick, full, taker).await?;
+        let (answer, enough) = self.step(quick, full, taker(ticket, how)).await?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
@@ -189,7 +185,7 @@ impl AsyncStore for Table {
             let looks = look(Arc::clone(watches), Arc::downgrade(&self.shared));
             self.connections.runtime.spawn(looks);
         }
-        Ok(watches.waiters().wait(id).await)
+        Ok(watches.waiters.wait(id).await)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -201,7 +197,7 @@ impl AsyncStore for Table {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        self.shared.watches.waiters().loss.set(loss_hint);
+        self.shared.watches.waiters.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

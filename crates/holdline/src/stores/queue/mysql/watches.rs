@@ -23,7 +23,7 @@ const KEPT: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct Watches {
-    waiters: Waiters,
+    pub(super) waiters: Waiters,
     state: Mutex<State>,
     /// Notified when the time of the next look has changed.
     sooner: Notify,
@@ -46,10 +46,6 @@ struct State {
 }
 
 impl Watches {
-    pub(super) fn waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
     /// Records a ticket's standing, as the server has just reported it.
     pub(super) fn note(&self, line: &Name, id: TicketId, how: Enter, standing: Standing) {
         let mut state = self.state.lock();

@@ -16,7 +16,7 @@ use crate::store::{
     refuse,
 };
 use crate::stores::queue::calls::{Answer, snapshot};
-use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply};
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, taker};
 use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -113,15 +113,11 @@ impl AsyncStore for Table {
         how: Enter,
     ) -> Result<Standing> {
         let listener = self.0.listener.as_ref();
-        let taker = match how {
-            Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(ticket.id),
-        };
         // A try does not wait.
         let unnotified = listener.filter(|listener| how != Enter::Try && !listener.listens());
         let channel = listener.map_or("", Listener::channel);
         let sql = encode::enter(&self.schema(), line.as_str(), ticket, how, channel, note)?;
-        let answer = self.call(line, taker, true, sql).await?;
+        let answer = self.call(line, taker(ticket, how), true, sql).await?;
         let repeated = answer.repeated;
         let standing = encode::standing(ticket, &answer.first(), listener.is_some())
             .ok_or_else(|| self.invalid_reply(line))?;
