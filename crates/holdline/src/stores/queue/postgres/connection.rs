@@ -36,16 +36,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) struct Connection {
     pub(super) address: Arc<Address>,
-    shared: Link,
+    shared: Arc<Link>,
     /// For renewals while calls on the other one stall.
-    spare: Link,
+    spare: Arc<Link>,
     /// The tickets whose calls to take a place have been sent but not answered.
     pub(super) in_flight: Arc<InFlight>,
 }
 
 #[derive(Default)]
 struct Link {
-    slot: Arc<Mutex<Slot>>,
+    slot: Mutex<Slot>,
     connecting: Connecting,
 }
 
@@ -58,7 +58,7 @@ struct Slot {
 
 impl Connection {
     pub(super) fn new(address: Arc<Address>) -> Self {
-        let (shared, spare) = (Link::default(), Link::default());
+        let (shared, spare) = (Arc::default(), Arc::default());
         Connection { address, shared, spare, in_flight: Arc::default() }
     }
 
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// The connection for a call.
-    async fn session_for(&self, call: &Call) -> Result<(&Link, Arc<Session>), Fault> {
+    async fn session_for(&self, call: &Call) -> Result<(&Arc<Link>, Arc<Session>), Fault> {
         if !self.shared.stalls() {
             self.spare.slot.lock().session = None; // no longer needed
         } else if call.renews()
@@ -106,19 +106,30 @@ impl Connection {
         self.session_of(&self.shared).await
     }
 
-    async fn session_of(&self, link: &Link) -> Result<Arc<Session>, Fault> {
+    async fn session_of(&self, link: &Arc<Link>) -> Result<Arc<Session>, Fault> {
         if let Some(session) = link.usable() {
             return Ok(session);
         }
-        let connect = || connect(Arc::clone(&self.address), Arc::clone(&link.slot));
+        let connect = || Arc::clone(link).connect(Arc::clone(&self.address));
         link.connecting.attempt(session::runtime()?, self.address.timeout, connect).await?;
         link.usable().ok_or_else(|| Fault::Unsent("it was closed at once".to_owned()))
     }
 }
 
 impl Link {
+    /// The connection, unless it has ended or is silent for too long.
     fn usable(&self) -> Option<Arc<Session>> {
-        self.slot.lock().usable()
+        let mut slot = self.slot.lock();
+        let session = slot.session.as_ref()?;
+        let new = session.since.until(clock::now()) < MINUTE;
+        let patience = if new { slot.patience.max(MAX_SILENCE) } else { MAX_SILENCE };
+        if session.silence() > patience {
+            slot.patience = if new { LONGEST_SILENCE.min(patience * 2) } else { MAX_SILENCE };
+            slot.session = None;
+        } else if session.is_over() {
+            slot.session = None;
+        }
+        slot.session.clone()
     }
 
     /// Whether calls on the present connection [stall](Session::stalls).
@@ -131,35 +142,20 @@ impl Link {
         let mut slot = self.slot.lock();
         slot.session.take_if(|present| Arc::ptr_eq(present, session));
     }
-}
 
-/// Puts a new connection into the slot, unless it has one by then.
-async fn connect(address: Arc<Address>, slot: Arc<Mutex<Slot>>) -> Result<(), Fault> {
-    if slot.lock().usable().is_some() {
-        return Ok(());
-    }
-    let session = Session::open(&address, None).await?;
-    match address.scheme {
-        Scheme::Table => schema::check(&session, &address).await?,
-        Scheme::Shedlock => shedlock::check(&session, &address).await?,
-        Scheme::Advisory(_) | Scheme::Row => {} // it only looks
-    }
-    slot.lock().session = Some(Arc::new(session));
-    crate::metrics::connected("postgres");
-    Ok(())
-}
-
-impl Slot {
-    fn usable(&mut self) -> Option<Arc<Session>> {
-        let session = self.session.as_ref()?;
-        let new = session.since.until(clock::now()) < MINUTE;
-        let patience = if new { self.patience.max(MAX_SILENCE) } else { MAX_SILENCE };
-        if session.silence() > patience {
-            self.patience = if new { LONGEST_SILENCE.min(patience * 2) } else { MAX_SILENCE };
-            self.session = None;
-        } else if session.is_over() {
-            self.session = None;
+    /// Makes a connection, unless there is one by then.
+    async fn connect(self: Arc<Self>, address: Arc<Address>) -> Result<(), Fault> {
+        if self.usable().is_some() {
+            return Ok(());
         }
-        self.session.clone()
+        let session = Session::open(&address, None).await?;
+        match address.scheme {
+            Scheme::Table => schema::check(&session, &address).await?,
+            Scheme::Shedlock => shedlock::check(&session, &address).await?,
+            Scheme::Advisory(_) | Scheme::Row => {} // it only looks
+        }
+        self.slot.lock().session = Some(Arc::new(session));
+        crate::metrics::connected("postgres");
+        Ok(())
     }
 }

@@ -339,6 +339,8 @@ impl Dialect for Sessions {
     }
 
     async fn check(&self) -> Answer<()> {
+        // The session for looks is marked first: a proxy that shares it is found out before the
+        // settings of any session change.
         let mut other = None;
         if self.keys().is_some() {
             other = Some(Mark::set(&*self.looks.session().await?).await?);
