@@ -6,9 +6,9 @@ use crate::thread;
 use std::future::{Future, pending};
 use std::sync::OnceLock;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 /// The runtime of all stores of one kind in this process, on a thread of its own.
 #[derive(Debug)]

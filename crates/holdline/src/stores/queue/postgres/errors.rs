@@ -36,62 +36,54 @@ const NO_PASSWORD: &str = "password missing";
 
 /// The meaning of a server error, by its code.
 fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
-    match &*error.code {
+    let (kind, advice) = match &*error.code {
         code if ABSENT.contains(&code) => (
             ErrorKind::Denied,
             "has no tables and functions for locks; install them with \"holdline schema postgres \
              --install URL\" (or have what it prints run by an administrator), or open it with \
-             ?install=yes"
-                .to_owned(),
+             ?install=yes",
         ),
-        "42501" => (
-            ErrorKind::Denied,
-            "denies a permission; see the grants in the guide for PostgreSQL".to_owned(),
-        ),
+        "42501" => {
+            (ErrorKind::Denied, "denies a permission; see the grants in the guide for PostgreSQL")
+        }
         "25006" => (
             ErrorKind::Unavailable,
-            "cannot write: it is a standby, or read-only; name the primary, or all hosts"
-                .to_owned(),
+            "cannot write: it is a standby, or read-only; name the primary, or all hosts",
         ),
-        "55P03" => (ErrorKind::Unavailable, format!("has {what} locked by another transaction")),
+        "55P03" => (ErrorKind::Unavailable, "has {what} locked by another transaction"),
         "57014" | "25P03" | "25P04" => (
             ErrorKind::Unavailable,
-            format!(
-                "cancelled a statement about {what}; see its statement_timeout and \
-                 transaction_timeout"
-            ),
+            "cancelled a statement about {what}; see its statement_timeout and transaction_timeout",
         ),
-        "53100" => (ErrorKind::Unavailable, "has no room on its disk".to_owned()),
+        "53100" => (ErrorKind::Unavailable, "has no room on its disk"),
         "53300" => (
             ErrorKind::Unavailable,
             "has no connection left for us; raise its max_connections, or the limit of the role \
-             or the database, or connect through a pooler"
-                .to_owned(),
+             or the database, or connect through a pooler",
         ),
-        "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
-        "XX000" if REPLACED.iter().any(|start| error.message.starts_with(start)) => (
-            ErrorKind::Unavailable,
-            format!("was about {what} when its tables and functions were replaced"),
-        ),
-        "22001" => (ErrorKind::Invalid, format!("has a column that is too short for {what}")),
-        "22P05" | "22021" => {
-            (ErrorKind::Invalid, format!("has an encoding that cannot keep the name of {what}"))
+        "54000" => (ErrorKind::Unavailable, "has no room for notices"),
+        "XX000" if REPLACED.iter().any(|start| error.message.starts_with(start)) => {
+            (ErrorKind::Unavailable, "was about {what} when its tables and functions were replaced")
         }
-        "3D000" => (ErrorKind::Invalid, "has no such database; create it first".to_owned()),
+        "22001" => (ErrorKind::Invalid, "has a column that is too short for {what}"),
+        "22P05" | "22021" => {
+            (ErrorKind::Invalid, "has an encoding that cannot keep the name of {what}")
+        }
+        "3D000" => (ErrorKind::Invalid, "has no such database; create it first"),
         _ if error.message == NO_PASSWORD => (
             ErrorKind::Denied,
             "asks for a password; write it before the host, after a colon, or name a file of it \
-             with ?password_file=PATH"
-                .to_owned(),
+             with ?password_file=PATH",
         ),
         text => match &text[..2.min(text.len())] {
-            "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
+            "28" => (ErrorKind::Denied, "refuses the user or password; check both"),
             "08" | "40" | "53" | "55" | "57" | "58" => {
-                (ErrorKind::Unavailable, "cannot serve at the moment".to_owned())
+                (ErrorKind::Unavailable, "cannot serve at the moment")
             }
-            _ => (ErrorKind::Corrupt, format!("gave an answer about {what} that makes no sense")),
+            _ => (ErrorKind::Corrupt, "gave an answer about {what} that makes no sense"),
         },
-    }
+    };
+    (kind, advice.replace("{what}", what))
 }
 
 #[cfg(test)]

@@ -152,8 +152,7 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let sql =
-            format!("SELECT * FROM {}.look({})", self.schema(), encode::text(line.as_str())?);
+        let sql = format!("SELECT * FROM {}.look({})", self.schema(), encode::text(line.as_str())?);
         let answer = self.answer(None, Call::alone(sql), &lock(line)).await?;
         snapshot(&answer.rows).ok_or_else(|| self.invalid_reply(line))
     }
