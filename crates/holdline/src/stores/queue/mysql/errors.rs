@@ -148,7 +148,8 @@ fn outage(code: u16, message: &str) -> Option<&'static str> {
             "has blocked this host, because too many connections from it were cut off; run FLUSH \
              HOSTS there (mysqladmin flush-hosts), or raise its max_connect_errors"
         }
-        1290 | 1792 | 1836 => READ_ONLY,
+        // The last three if InnoDB is, by its own settings.
+        1290 | 1792 | 1836 | 1036 | 1874 | 1881 => READ_ONLY,
         1021 | 1037 | 1038 | 1041 | 1114 | 1206 => FULL,
         // The numbers of errors of a commit, for instance, say only what failed.
         _ if message.contains("No space left on device") => FULL,
@@ -208,6 +209,20 @@ mod tests {
         for code in [1040, 1129, 1135, 1243, 3032] {
             let error = fault(code, "what it says").explain(&"mysql://h", "");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    }
+
+    /// Waiters outlast it. Neither `read_only` nor a replica need be the reason.
+    #[test]
+    fn a_read_only_engine_is_an_outage() {
+        for (code, message) in [
+            (1036, "Table 'holdline_line' is read only"),
+            (1874, "InnoDB is in read only mode."),
+            (1881, "Operation not allowed when innodb_force_recovery > 0."),
+        ] {
+            let error = fault(code, message).explain(&"mysql://h", "");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("is read-only"), "{error}");
         }
     }
 
