@@ -15,7 +15,9 @@ use holdline_base::servers::Url;
 use holdline_base::tls::{self, TlsOptions};
 use holdline_base::url::{self, Secret, join};
 use holdline_base::{Error, ErrorKind, Result};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The servers of a URL, and how to reach them.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct Config {
     pub db: u32,
     /// The time limit of one call, connecting included.
     pub timeout: Duration,
+    /// The primary that a sentinel named last.
+    pub primary: Primary,
     /// Called after each new connection for commands. It must not block.
     pub connected: fn(),
     /// Whether notices use sharded channels. Not set by any URL; see [`Connection::shards`].
@@ -59,6 +63,27 @@ pub enum Kind {
     Sentinel(String),
     /// A cluster, some of whose nodes are given.
     Cluster,
+}
+
+/// The address of the primary that a sentinel named last, shared by the connections of a store:
+/// the one for notices follows the one for commands.
+#[derive(Clone, Debug, Default)]
+pub struct Primary(Arc<watch::Sender<String>>);
+
+impl Primary {
+    /// Records the address that a sentinel names.
+    pub(crate) fn named(&self, address: &str) {
+        self.0.send_if_modified(|last| {
+            let other = last != address;
+            address.clone_into(last);
+            other
+        });
+    }
+
+    /// Waits until a sentinel has named another address than this one.
+    pub(crate) async fn left(&self, address: &str) {
+        let _ = self.0.subscribe().wait_for(|last| last != address).await;
+    }
 }
 
 /// The options that are not about the servers, with their values.
@@ -92,6 +117,7 @@ impl Config {
             sentinel_password: None,
             db: 0,
             timeout: Duration::from_millis(1500),
+            primary: Primary::default(),
             connected: || (),
             sharded: false,
         };

@@ -106,11 +106,14 @@ impl Notices {
         if config.sharded {
             let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
             let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
-            return Ok(Notices(notices::Kind::Sharded(connect(builder).await?, heard)));
+            return Ok(Notices::new(notices::Kind::Sharded(connect(builder).await?, heard), None));
         }
         let addr = target(config).await?;
+        let named = matches!(config.kind, Kind::Sentinel(_));
+        let primary = named.then(|| (config.primary.clone(), addr.to_string()));
         let client = client(config, addr, login(config))?;
-        client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
+        let pubsub = client.get_async_pubsub().await.map_err(unsent)?;
+        Ok(Notices::new(notices::Kind::from(pubsub), primary))
     }
 }
 
@@ -206,7 +209,11 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
             let (host, port) = &config.hosts[fastrand::usize(..config.hosts.len())];
             Ok(address(config, host, *port))
         }
-        Kind::Sentinel(service) => primary(config, service).await,
+        Kind::Sentinel(service) => {
+            let addr = primary(config, service).await?;
+            config.primary.named(&addr.to_string());
+            Ok(addr)
+        }
     }
 }
 

@@ -36,7 +36,7 @@ mod scan;
 mod slots;
 
 pub use checks::{flags_suffice, too_old};
-pub use config::{Config, KNOWN, Kind, duration, invalid};
+pub use config::{Config, KNOWN, Kind, Primary, duration, invalid};
 pub use connect::ask_sentinel;
 pub use connection::{Connection, Script};
 pub use fault::{Fault, broken, says};

@@ -1,16 +1,23 @@
 //! The connection for notices: with plain channels, which any node of a cluster relays, or with
 //! sharded ones, which belong to a slot as keys do.
 
+use crate::config::Primary;
+use futures_util::future::{Either, select};
 use futures_util::{StreamExt, TryStreamExt};
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{PushInfo, PushKind, RedisError, Value};
-use std::future::Future;
+use std::future::{Future, pending};
+use std::pin::pin;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The connection for messages on channels.
-pub struct Notices(pub(crate) Kind);
+pub struct Notices {
+    kind: Kind,
+    /// The primary that it is connected to, if a sentinel named it.
+    primary: Option<(Primary, String)>,
+}
 
 pub(crate) enum Kind {
     Plain(PubSubSink, PubSubStream),
@@ -23,7 +30,8 @@ pub enum Event {
     Message(Vec<u8>, Vec<u8>),
     /// A channel has moved to another node.
     Moved(Vec<u8>),
-    /// The connection, or one of several, broke.
+    /// The connection, or one of several, broke, or leads to another primary than the last that a
+    /// sentinel has named.
     Broken,
 }
 
@@ -33,14 +41,18 @@ impl std::fmt::Debug for Notices {
     }
 }
 
-impl From<PubSub> for Notices {
+impl From<PubSub> for Kind {
     fn from(pubsub: PubSub) -> Self {
         let (sink, stream) = pubsub.split();
-        Notices(Kind::Plain(sink, stream))
+        Kind::Plain(sink, stream)
     }
 }
 
 impl Notices {
+    pub(crate) fn new(kind: Kind, primary: Option<(Primary, String)>) -> Self {
+        Notices { kind, primary }
+    }
+
     /// Subscribes to channels, and waits for the confirmations.
     ///
     /// # Errors
@@ -51,7 +63,7 @@ impl Notices {
     ///
     /// If the future is dropped, some of the channels may be subscribed to.
     pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match &mut self.0 {
+        match &mut self.kind {
             _ if channels.is_empty() => Ok(()),
             Kind::Plain(sink, _) => sink.subscribe(channels).await,
             Kind::Sharded(conn, _) => {
@@ -74,7 +86,7 @@ impl Notices {
     ///
     /// As [`subscribe`](Self::subscribe).
     pub async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match &mut self.0 {
+        match &mut self.kind {
             _ if channels.is_empty() => Ok(()),
             Kind::Plain(sink, _) => sink.unsubscribe(channels).await,
             Kind::Sharded(conn, _) => {
@@ -97,7 +109,7 @@ impl Notices {
     ///
     /// Dropping the future is harmless; another heartbeat may be sent.
     pub async fn ping(&mut self) -> Result<(), RedisError> {
-        let reply = match &mut self.0 {
+        let reply = match &mut self.kind {
             Kind::Plain(sink, _) => sink.ping::<Value>().await,
             Kind::Sharded(conn, _) => {
                 let nodes = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
@@ -117,7 +129,24 @@ impl Notices {
     ///
     /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Event {
-        match &mut self.0 {
+        let Notices { kind, primary } = self;
+        // A server that is no primary any more may go on, and hears nothing of the new one's locks.
+        let left = async {
+            match primary {
+                Some((primary, address)) => primary.left(address).await,
+                None => pending().await,
+            }
+        };
+        match select(pin!(kind.next()), pin!(left)).await {
+            Either::Left((event, _)) => event,
+            Either::Right(_) => Event::Broken,
+        }
+    }
+}
+
+impl Kind {
+    async fn next(&mut self) -> Event {
+        match self {
             Kind::Plain(_, stream) => match stream.next().await {
                 Some(message) => Event::Message(
                     message.get_channel_name().as_bytes().to_vec(),

@@ -488,6 +488,36 @@ async fn a_sentinel_that_names_the_wrong_primary() {
     lock.lock().await.expect("works").unlock().await.expect("held");
 }
 
+/// A primary that becomes a replica keeps its connections. The one for notices goes to the new
+/// primary with the one for commands: what is no replica any more hears nothing from there.
+#[tokio::test]
+async fn notices_follow_the_primary() {
+    let (Some(old), Some(new)) = (private("primary", &[]), private("next_primary", &[])) else {
+        return;
+    };
+    let named = Arc::new(AtomicU16::new(old.port()));
+    let shared = Arc::clone(&named);
+    let sentinel = fake::server(move |words| match words {
+        ["SENTINEL", ..] => {
+            let port = shared.load(Ordering::SeqCst).to_string();
+            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+        }
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    let client = open(&format!("redis+sentinel://127.0.0.1:{sentinel}/main")).await.expect("opens");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    let hears = |server: &Server| {
+        let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "holdline:wake:*"]);
+        channels.iter().any(|channel| !channel.ends_with(":order"))
+    };
+    until("it listens", async || hears(&old)).await;
+    named.store(new.port(), Ordering::SeqCst);
+    let _: () = old.query(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    lock.lock().await.expect("works at the new one").unlock().await.expect("held");
+    until("it listens to the new one", async || hears(&new) && !hears(&old)).await;
+}
+
 #[tokio::test]
 async fn sentinels_and_a_failover() {
     let Some((mut primary, replica, watchers, url)) = behind_sentinels() else { return };
