@@ -182,16 +182,13 @@ impl Listener {
             self.channels.sweep(); // it may never come to be subscribed, and there may be many
             let refused = matches!(&fault, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
-            let slowest = Duration::from_secs(if refused { 30 } else { 1 });
             let error = explain(fault, &self.config.address(), "the channel of notices");
             if refused {
                 tracing::warn!(%error, "no notices: waiters will look by themselves");
             } else {
                 tracing::debug!(%error, "notices are interrupted");
             }
-            let first = if refused { slowest } else { Duration::from_millis(20) };
-            let backoff = Backoff::exponential(first, slowest).jitter(50);
-            clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+            clock::pause(pause(refused, failures)).await;
             failures += 1;
         }
     }
@@ -314,6 +311,14 @@ impl Listener {
     }
 }
 
+/// The pause after this many failures in a row. A subscription that is refused is requested less
+/// and less often: the right may be missing only while users are being changed.
+fn pause(refused: bool, failures: u32) -> Duration {
+    let (first, longest) = if refused { (1000, 30_000) } else { (20, 1000) };
+    let [first, longest] = [first, longest].map(Duration::from_millis);
+    Backoff::exponential(first, longest).jitter(50).pause(failures, fastrand::u64(..))
+}
+
 /// The length of a place in a notice.
 pub(in crate::stores) const PLACE: usize = 40;
 
@@ -333,6 +338,13 @@ pub(in crate::stores) fn id_of(digits: &[u8]) -> Option<TicketId> {
 mod tests {
     use super::*;
     use holdline_testkit::{free_port, until};
+
+    #[test]
+    fn a_right_that_is_missing_for_a_moment_is_not_missed_for_long() {
+        assert!(pause(true, 0) < Duration::from_secs(2));
+        assert!(pause(true, 99) >= Duration::from_secs(15), "one that stays missing");
+        assert!(pause(false, 99) < Duration::from_secs(2), "a server that is away");
+    }
 
     /// What is waited for is forgotten in time also if there is never a connection.
     #[tokio::test]
