@@ -165,7 +165,10 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = encode::evict(&self.schema(), line.as_str(), id, note)?;
         let answer = self.call(line, None, true, sql).await?;
-        let token = answer.number().map(Seq); // NULL if there is no such place
+        let row = answer.rows.first().ok_or_else(|| self.invalid_reply(line))?;
+        // NULL means that there is no such place; it is not malformed.
+        let token = row.bytes(0).map(|_| row.number(0).ok_or_else(|| self.invalid_reply(line)));
+        let token = token.transpose()?.map(Seq);
         answer.found(token.is_some(), &self.0.connection.address, line)?;
         Ok(token)
     }
