@@ -271,10 +271,9 @@ impl Run<'_> {
         }
         command.envs(variables.iter().map(|(name, url)| (*name, url)));
         // In CI nothing is noted: there a test that lacks something fails. And incremental
-        // compilation, which helps a second build, would only make the first one slower, as would
-        // line tables, which nobody reads there.
+        // compilation, which helps a second build, would only make the first one slower.
         if *in_ci {
-            command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
+            command.env("CARGO_INCREMENTAL", "0");
         } else {
             command.env("HOLDLINE_TEST_MISSING", missing);
         }

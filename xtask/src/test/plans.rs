@@ -89,6 +89,7 @@ const LONG_TESTS: &[Step] = &[
 /// processors. Those that take longest come first, so that none is left over at the end.
 const WAITING_TESTS: &[Step] = &[
     step("other tests", OtherTests),
+    step("program", Tests(&["--test", "program"])),
     step("zookeeper", Tests(&["--test", "zookeeper"])),
     step("redis", Tests(&["--test", "redis"])),
     step("quorum", Tests(&["--test", "quorum"])),
