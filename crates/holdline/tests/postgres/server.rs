@@ -88,6 +88,27 @@ impl Server {
         until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
     }
 
+    /// Makes commits wait for a standby of this name, or for none if it is empty.
+    pub(crate) async fn synchronous_with(&self, standby: &str) {
+        let sql = self.sql().await;
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{standby}'");
+        sql.batch_execute(&set).await.expect("it may");
+        sql.batch_execute("SELECT pg_reload_conf()").await.expect("it may");
+    }
+
+    /// Takes its standby away. Returns once a commit hangs, of a transaction that does this, too. A
+    /// commit waits for a standby only if its transaction has written something.
+    pub(crate) async fn commits_hang(&self, also: &str) {
+        let (sql, writes) = (self.sql().await, self.sql().await);
+        sql.batch_execute("CREATE TABLE written (it int)").await.expect("it may");
+        self.synchronous_with("nobody").await;
+        let write = format!("INSERT INTO written VALUES (1); {also}");
+        // The first ones may come before the server knows the setting.
+        tokio::spawn(async move { while writes.batch_execute(&write).await.is_ok() {} });
+        let hangs = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("a commit hangs", async || one::<i64>(&sql, hangs, &[]).await >= 1).await;
+    }
+
     /// Kills all its processes, as in a power failure; but what was written to the disk is kept.
     pub(crate) fn kill(&mut self) {
         self.0.kill(0);

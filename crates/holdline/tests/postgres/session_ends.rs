@@ -157,7 +157,6 @@ async fn force_leaves_a_session_alone_that_has_moved_on() {
 /// standby answers, keeps no lock and costs none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_does_not_depend_on_its_notice() {
-    const HANGS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     let Some(server) = private("session_untold", &["fsync=off"]) else { return };
     let sql = server.sql().await;
     let mut worlds = Vec::new();
@@ -176,16 +175,7 @@ async fn a_release_does_not_depend_on_its_notice() {
     let heard = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' \
                  AND granted";
     until("both listen", async || one::<i64>(&sql, heard, &[]).await == 2).await;
-    sql.batch_execute("CREATE TABLE written (it int)").await.expect("it may");
-    let no_standby = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'";
-    sql.batch_execute(no_standby).await.expect("it may");
-    sql.batch_execute("SELECT pg_reload_conf()").await.expect("it may");
-    let notifies = server.sql().await;
-    // A commit waits for a standby only if its transaction has written something. The first ones
-    // may come before the server knows the setting.
-    let hanging = "INSERT INTO written VALUES (1); NOTIFY other";
-    tokio::spawn(async move { while notifies.batch_execute(hanging).await.is_ok() {} });
-    until("a commit hangs", async || one::<i64>(&sql, HANGS, &[]).await >= 1).await;
+    server.commits_hang("NOTIFY other").await;
     for (scheme, holder, mine, (seq, next, other), waiter) in worlds {
         assert!(holder.leave(&mine).await, "{scheme}: it was held");
         let standing = waiter.enter(&mine, Enter::Try).await.expect("works");

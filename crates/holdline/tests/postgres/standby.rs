@@ -49,24 +49,14 @@ async fn a_standby_is_refused_and_the_primary_found() {
 async fn a_lock_that_no_standby_has_does_not_count() {
     let Some(server) = private("unconfirmed", &["fsync=off"]) else { return };
     let raw = Raw::open(&(server.url() + "&listen=off&timeout=60s")).await;
-    let (mine, sql, other) = (ticket(1, 1), server.sql().await, server.sql().await);
-    let standby = async |name: &str| {
-        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
-        sql.batch_execute(&set).await.expect("works");
-        sql.batch_execute("SELECT pg_reload_conf()").await.expect("works");
-    };
+    let (mine, sql) = (ticket(1, 1), server.sql().await);
     let hangs = async |whose: &str| -> Option<i32> {
         let pid = format!(
             "SELECT max(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND {whose}"
         );
         one(&sql, &pid, &[]).await
     };
-    sql.batch_execute("CREATE TABLE written (it int)").await.expect("it may");
-    standby("away").await;
-    // The first ones may come before the server knows the setting.
-    let write = "INSERT INTO written VALUES (1)";
-    tokio::spawn(async move { while other.batch_execute(write).await.is_ok() {} });
-    until("commits hang", async || hangs("true").await.is_some()).await;
+    server.commits_hang("").await;
     let asking = {
         let raw = raw.clone();
         tokio::spawn(async move { raw.enter(&mine, Enter::Queue).await })
@@ -79,7 +69,7 @@ async fn a_lock_that_no_standby_has_does_not_count() {
     let asks_again = async || hangs(&another).await.is_some() || asking.is_finished();
     until("it asks again, over another connection", asks_again).await;
     assert!(!asking.is_finished(), "it counts");
-    standby("").await;
+    server.synchronous_with("").await;
     let standing = soon("the standby is not needed", asking).await.expect("no panic");
     assert!(matches!(standing, Ok(Standing::Admitted(_))), "{standing:?}");
 }
