@@ -79,12 +79,7 @@ async fn commits_that_hang_take_few_connections() {
     let raw = Raw::open(&(server.url() + "&listen=off")).await;
     let (mine, sql) = (ticket(1, 1), server.sql().await);
     let seq = raw.hold(&mine).await;
-    let standby = async |name: &str| {
-        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
-        sql.batch_execute(&set).await.expect("works");
-        sql.batch_execute("SELECT pg_reload_conf()").await.expect("works");
-    };
-    standby("away").await;
+    server.synchronous_with("away").await;
     until("commits hang", async || raw.keep(&mine, seq).await.is_err()).await;
     let (began, mut name) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_secs(24) {
@@ -99,7 +94,7 @@ async fn commits_that_hang_take_few_connections() {
     let made = one::<i64>(&sql, ours, &[]).await;
     println!("{made} connections in {name} rounds");
     assert!(made <= 5, "{made} connections were made");
-    standby("").await;
+    server.synchronous_with("").await;
     until("commits go on", async || raw.keep(&mine, seq).await.is_ok()).await;
 }
 
