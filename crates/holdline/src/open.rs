@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 use crate::stores;
+use crate::thread;
 pub use connect_options::ConnectOptions;
 use std::sync::Arc;
 
@@ -32,8 +33,9 @@ use std::sync::Arc;
 ///
 /// [`ErrorKind::Invalid`] if the URL is invalid. That includes an empty one, which may come from a
 /// variable or a secret that is not set: locks in the [default file](open_default) would keep no
-/// other machine out. [`ErrorKind::Unsupported`] if this build lacks the store, other kinds if the
-/// store cannot be opened. Messages never show a password from the URL.
+/// other machine out. [`ErrorKind::Invalid`] also in a forked child of a process that has used
+/// locks. [`ErrorKind::Unsupported`] if this build lacks the store, other kinds if the store cannot
+/// be opened. Messages never show a password from the URL.
 ///
 /// A quorum is open once a majority of its nodes is, within 1.5 s. A permanent error of a node (in
 /// its URL or password) is returned at once. An unreachable node is connected when it is back.
@@ -55,8 +57,10 @@ pub async fn open(url: &str) -> Result<Client> {
 /// # Errors
 ///
 /// [`ErrorKind::Unsupported`] if this build lacks the store `sqlite`, [`ErrorKind::Invalid`] if the
-/// environment does not tell the user's directory, other kinds if the file cannot be opened.
+/// environment does not tell the user's directory, and in a forked child of a process that has used
+/// locks; other kinds if the file cannot be opened.
 pub fn open_default() -> Result<Client> {
+    thread::check_process()?;
     let client = Client::new(default()?);
     client.note_answered();
     Ok(client)
@@ -81,6 +85,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
                        (a file or a secret that holds the URL may end with one)";
         return Err(Error::new(ErrorKind::Invalid, message));
     }
+    thread::check_process()?;
     match url.strip_prefix("quorum:") {
         Some(nodes) => nodes::open(split(nodes)).await,
         None => single(url).await,

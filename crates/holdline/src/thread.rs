@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -42,7 +43,30 @@ pub(crate) fn in_background() -> bool {
     IN_BACKGROUND.get()
 }
 
-/// The value of `cell`, made by `make` on first use. Only a success is remembered.
+/// The process that has started background threads. A fork does not copy them.
+static STARTED_IN: OnceLock<u32> = OnceLock::new();
+
+/// Checks that the background threads, if there are any, are threads of this process. Called when a
+/// store is opened, and not for each lock, because it is a system call.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] in a forked child of a process that has started them.
+pub(crate) fn check_process() -> Result<()> {
+    in_its_process(&STARTED_IN)
+}
+
+fn in_its_process(started_in: &OnceLock<u32>) -> Result<()> {
+    if started_in.get().is_none_or(|started_in| *started_in == process::id()) {
+        return Ok(());
+    }
+    let message = "this process was forked from one that has used locks, and lacks the threads \
+                   that keep them; start it by exec, or use locks only after the fork";
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// The value of `cell`, made by `make` on first use; it needs a thread. Only a success is
+/// remembered.
 pub(crate) fn made_once<T>(
     cell: &'static OnceLock<T>,
     make: impl FnOnce() -> Result<T>,
@@ -56,6 +80,7 @@ pub(crate) fn made_once<T>(
         return Ok(value);
     }
     let value = make()?;
+    STARTED_IN.get_or_init(process::id);
     Ok(cell.get_or_init(|| value))
 }
 
@@ -94,5 +119,22 @@ impl Drop for Owned {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing would renew its locks there, or release those that are dropped.
+    #[test]
+    fn a_forked_child_is_refused() {
+        let started_in = OnceLock::new();
+        in_its_process(&started_in).expect("nothing was started");
+        started_in.set(process::id()).expect("it is new");
+        in_its_process(&started_in).expect("it was started here");
+        let started_in = OnceLock::from(process::id() + 1);
+        let error = in_its_process(&started_in).expect_err("it was started in another process");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
 }
