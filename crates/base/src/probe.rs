@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 pub enum Found {
     /// Redis or Valkey.
     Redis,
+    /// Redis or Valkey that has no connection left.
+    RedisFull,
     /// MySQL or MariaDB.
     MySql,
     /// PostgreSQL, or a connection pooler in front of it.
@@ -30,7 +32,7 @@ pub enum Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Found::Redis => "a Redis or Valkey server",
+            Found::Redis | Found::RedisFull => "a Redis or Valkey server",
             Found::MySql => "a MySQL or MariaDB server",
             Found::Postgres => "a PostgreSQL server",
             Found::Tls => "a server that speaks TLS",
@@ -78,6 +80,7 @@ pub fn recognise(answer: &[u8]) -> Found {
         [] => Found::Closed,
         // An alert, or a handshake.
         [0x15 | 0x16, 0x03, ..] => Found::Tls,
+        full if full.starts_with(b"-ERR max number of clients") => Found::RedisFull,
         [b'+' | b'-', ..] => Found::Redis,
         // A greeting of version 10, or an error.
         [_, _, 0, 0..=2, 10 | 0xff, ..] => Found::MySql,
@@ -99,6 +102,7 @@ mod tests {
     fn servers_are_told_apart() {
         assert_eq!(recognise(b"+PONG\r\n"), Found::Redis);
         assert_eq!(recognise(b"-NOAUTH Authentication required.\r\n"), Found::Redis);
+        assert_eq!(recognise(b"-ERR max number of clients reached\r\n"), Found::RedisFull);
         assert_eq!(recognise(b"J\0\0\0\n8.0.36\0"), Found::MySql);
         assert_eq!(recognise(b"E\0\0\0\xff\x6a\x04Host '10.0.0.1' is not allowed"), Found::MySql);
         assert_eq!(recognise(b"E\0\0\0=SFATAL\0C08P01\0Mclient sent partial"), Found::Postgres);

@@ -67,7 +67,7 @@ fn name(head: &[u8]) -> Option<&'static str> {
     match probe::recognise(head) {
         Found::Tls => Some("it speaks TLS; write etcds:"),
         Found::Http => Some("it speaks HTTP/1: either it is no etcd, or it wants TLS (etcds:)"),
-        Found::Redis => Some("it is a Redis or Valkey server"),
+        Found::Redis | Found::RedisFull => Some("it is a Redis or Valkey server"),
         Found::MySql => Some("it is a MySQL or MariaDB server"),
         Found::Postgres => Some("it is a PostgreSQL server"),
         Found::Other(_) | Found::Closed if head.len() < HEAD => None,

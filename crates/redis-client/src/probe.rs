@@ -6,7 +6,7 @@ use holdline_base::probe::{self, Found};
 use holdline_base::{Error, ErrorKind};
 
 /// The error that says what listens at the first host that replies. `None` if no host replies, or
-/// if it is a Redis server. The caller limits the time.
+/// if it is a Redis server that has a connection left. The caller limits the time.
 ///
 /// # Cancel safety
 ///
@@ -18,9 +18,17 @@ pub async fn why(config: &Config) -> Option<Error> {
     let (host, found) = probe::first(&config.hosts).await?;
     let address = config.address();
     // A server that is shutting down hangs up as well, and so does a proxy without its server.
-    let kind = if found == Found::Closed { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+    let kind = match found {
+        Found::Closed | Found::RedisFull => ErrorKind::Unavailable,
+        _ => ErrorKind::Invalid,
+    };
     let problem = match (found, config.tls) {
-        (Found::Redis, true) => format!("{host} does not speak TLS; use a URL with redis"),
+        (Found::RedisFull, false) => {
+            format!("{host} has no connection left: max number of clients reached (maxclients)")
+        }
+        (Found::Redis | Found::RedisFull, true) => {
+            format!("{host} does not speak TLS; use a URL with redis")
+        }
         (Found::Tls, false) => format!("{host} speaks TLS; use a URL with rediss"),
         (Found::Closed, false) => format!(
             "{host} closes connections without a word; if it speaks TLS, use a URL with rediss; \

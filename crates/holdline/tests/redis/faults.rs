@@ -245,31 +245,33 @@ async fn passwords_and_permissions() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
 }
 
-/// The server's answer to the login says so. With a password, that is not a wrong password.
+/// The server's answer to the login says so, or to a probe where there is no login. With a
+/// password, that is not a wrong password.
 #[tokio::test]
 async fn a_server_without_a_connection_left_says_so() {
     let Some(server) = private("maxclients", &["--requirepass", "canary"]) else { return };
-    let host = format!("127.0.0.1:{}", server.port());
-    let admin = redis::Client::open(format!("redis://:canary@{host}")).expect("a good URL");
-    let mut admin = admin.get_connection().expect("connects");
-    let mut limit = |most: u32| {
-        let mut set = redis::cmd("CONFIG");
-        set.arg("SET").arg("maxclients").arg(most).exec(&mut admin).expect("works");
-    };
-    limit(1);
-    let url = format!("redis://:canary@{host}");
-    // The answer may be lost: the server closes the connection right behind it.
-    until("it says so", async || {
-        let error = open(&url).await.expect_err("the administrator has the only one");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-        error.to_string().contains("max number of clients")
-    })
-    .await;
-    limit(100);
-    // A wrong password is still one, also where the server has none.
     let Some(open_to_all) = private("no_password", &[]) else { return };
-    let without = format!("redis://:canary@127.0.0.1:{}", open_to_all.port());
-    for url in [format!("redis://:canarywrong@{host}"), without] {
+    let host = format!("127.0.0.1:{}", server.port());
+    let without = format!("127.0.0.1:{}", open_to_all.port());
+    for url in [format!("redis://:canary@{host}"), format!("redis://{without}")] {
+        let admin = redis::Client::open(&*url).expect("a good URL");
+        let mut admin = admin.get_connection().expect("connects");
+        let mut limit = |most: u32| {
+            let mut set = redis::cmd("CONFIG");
+            set.arg("SET").arg("maxclients").arg(most).exec(&mut admin).expect("works");
+        };
+        limit(1);
+        // The answer may be lost: the server closes the connection right behind it.
+        until("it says so", async || {
+            let error = open(&url).await.expect_err("the administrator has the only one");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+            error.to_string().contains("max number of clients")
+        })
+        .await;
+        limit(100);
+    }
+    // A wrong password is still one, also where the server has none.
+    for url in [format!("redis://:canarywrong@{host}"), format!("redis://:canary@{without}")] {
         let error = open(&url).await.expect_err("wrong");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         assert!(error.to_string().contains("refuses the user or password"), "{error}");
