@@ -218,20 +218,29 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
 }
 
 /// Asks the sentinels in turn for the primary, each with an equal share of the time. Any may be the
-/// first: one that has missed a failover must not be believed each time.
+/// first: one that has missed a failover must not be believed each time. One that refuses this
+/// client for good proves nothing of the others, which may answer soon.
 async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
     let share = config.timeout / (config.hosts.len() as u32 + 1);
-    let mut fault = Fault::Silence;
+    let (mut refused, mut away) = (None, None);
     let (before, from) = config.hosts.split_at(fastrand::usize(..config.hosts.len()));
     for (host, port) in from.iter().chain(before) {
         let asked = pin!(primary_of(config, host, *port, service));
         match clock::timeout(share, asked).await {
             Some(Ok(addr)) => return Ok(addr),
-            Some(Err(error)) => fault = error,
-            None => {}
+            Some(Err(fault)) if fault.copy().explain("").retryable() => away = Some(fault),
+            Some(Err(fault)) => refused = Some(fault),
+            None => away = away.or(Some(Fault::Silence)),
         }
     }
-    Err(fault)
+    Err(match (refused, away) {
+        (Some(refused), Some(_)) => {
+            let why = refused.explain(&config.address());
+            let message = format!("{why}; the other sentinels name no primary");
+            Fault::Ours(Error::new(ErrorKind::Unavailable, message))
+        }
+        (refused, away) => refused.or(away).unwrap_or(Fault::Silence),
+    })
 }
 
 /// Asks one sentinel for the address of a service's primary. The caller limits the time.

@@ -2,11 +2,12 @@
 //! standbys and observers. All of those who wait ride it out, in order where the store kept the
 //! line, and nothing is granted twice.
 
+use crate::fake;
 use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
-use holdline_testkit::until;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use holdline_testkit::{soon, until};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -327,4 +328,40 @@ async fn a_primary_that_has_become_a_replica_is_not_stormed() {
     let _: () = server.query(&["REPLICAOF", "NO", "ONE"]);
     let guard = ends("it serves again", tokio::spawn(async move { locks[0].lock().await })).await;
     guard.expect("works").unlock().await.expect("held");
+}
+
+/// A sentinel that asks for a password, which this client does not have, ends no wait while the
+/// others are away (G24).
+#[tokio::test]
+async fn a_sentinel_that_refuses_the_client_while_the_other_is_away() {
+    let Some(server) = private("refusing_sentinel", &[]) else { return };
+    let (is_away, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (away, in_vain, port) = (Arc::clone(&is_away), Arc::clone(&asked), server.port());
+    let refusing = fake::server(|_| "-NOAUTH Authentication required.\r\n".to_owned());
+    let other = fake::server(move |words| match words {
+        ["SENTINEL", ..] if away.load(Ordering::SeqCst) => {
+            in_vain.fetch_add(1, Ordering::SeqCst);
+            "-LOADING it starts\r\n".to_owned()
+        }
+        ["SENTINEL", ..] => {
+            let port = port.to_string();
+            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+        }
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    let url = format!("redis+sentinel://127.0.0.1:{refusing},127.0.0.1:{other}/main");
+    let client = open(&url).await.expect("one of them names the primary");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    is_away.store(true, Ordering::SeqCst);
+    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    until("both are asked, again and again", async || {
+        waiting.is_finished() || asked.load(Ordering::SeqCst) >= 6
+    })
+    .await;
+    is_away.store(false, Ordering::SeqCst);
+    let guard = soon("the other is back", waiting).await.expect("no panic");
+    guard.expect("it rides that out").unlock().await.expect("held");
 }
