@@ -55,6 +55,11 @@ pub(super) trait Subject {
         3_000_000
     }
 
+    /// Whether a waiting ticket's lease may be longer than its lease as a holder. No client's is.
+    fn waits_longer(&self) -> bool {
+        true
+    }
+
     /// Removes data that the server can do without, if there is any.
     fn disturb(&mut self, _random: u64) {}
 }
@@ -195,7 +200,10 @@ impl ModelLine {
     }
 
     fn enter(&mut self, subject: &mut dyn Subject, choices: &mut Choices, now: u64) {
-        let ticket = choices.ticket(&self.ids, self.capacity);
+        let mut ticket = choices.ticket(&self.ids, self.capacity);
+        if !subject.waits_longer() {
+            ticket.wait_lease = ticket.wait_lease.min(ticket.lease);
+        }
         let known = self.seqs.iter().rev().find(|(id, _)| *id == ticket.id);
         let how = match (choices.0.u8(..5), known) {
             (0, _) => Enter::Try,

@@ -10,6 +10,7 @@ use crate::stores::queue::model::{Subject, Woken, run};
 use crate::sync::Mutex;
 use holdline_testkit::redis::start;
 use redis::{Connection, Value};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// A line's keys.
@@ -19,6 +20,8 @@ fn keys(line: &str) -> [String; 6] {
 
 const IDLE: Duration = Duration::from_secs(600);
 const KEPT: Kept = Kept { idle: IDLE, clock_span: Duration::from_secs(1) };
+/// So short that keys often expire. (At least a second can be configured.)
+const SHORT_IDLE: Duration = Duration::from_millis(10);
 
 /// Serializes the tests, which use the same keys.
 static TURN: Mutex<()> = Mutex::new(());
@@ -27,7 +30,8 @@ static TURN: Mutex<()> = Mutex::new(());
 const FEW: u8 = 8;
 
 /// A script for the test: its clock is an argument, its messages go into a list, and the line's
-/// string has room for `few` places.
+/// string has room for `few` places. Keys live a million times longer, so that none expires by the
+/// server's own clock: see [`Server::age`].
 fn model_of(text: &str, few: u8) -> redis::Script {
     let text = text
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
@@ -40,14 +44,22 @@ fn model_of(text: &str, few: u8) -> redis::Script {
         .replace(
             "redis.pcall('PUBLISH', channel, ",
             "redis.pcall('RPUSH', 'model:woken', channel .. ' ' .. ",
-        );
+        )
+        .replace("'PX', ", "'PX', 1000000 * ")
+        .replace("'PEXPIRE', key, ", "'PEXPIRE', key, 1000000 * ")
+        .replace("'PEXPIRE', barred, ", "'PEXPIRE', barred, 1000000 * ");
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
+    let times = text.matches("'PX'").count() + text.matches("'PEXPIRE'").count();
+    assert_eq!(text.matches(", 1000000 * ").count(), times, "{text}");
     redis::Script::new(&text)
 }
 
 struct Server {
     conn: Connection,
     keys: [String; 6],
+    idle: Duration,
+    /// When keys expire, on the test's clock.
+    ends: HashMap<String, u64>,
     enter: redis::Script,
     leave: redis::Script,
     evict: redis::Script,
@@ -73,7 +85,45 @@ impl Server {
         for arg in args {
             call.arg(arg);
         }
-        call.invoke(&mut self.conn).expect("the script runs")
+        self.age(now);
+        let answer = call.invoke(&mut self.conn).expect("the script runs");
+        self.note_ends(now);
+        answer
+    }
+
+    /// Lets the line's keys grow older by the test's clock, and expire. Evictions do not.
+    fn age(&mut self, now: u64) {
+        let mut aging = redis::pipe();
+        for key in &self.keys[..5] {
+            match self.ends.get(key) {
+                Some(end) if *end <= now => drop(aging.cmd("DEL").arg(key)),
+                Some(end) => drop(aging.cmd("PEXPIRE").arg(key).arg((end - now) * 1000)),
+                None => {}
+            }
+        }
+        if !aging.is_empty() {
+            let _: () = aging.query(&mut self.conn).expect("works");
+        }
+    }
+
+    /// Notes when the line's keys expire. All that exist must do so.
+    fn note_ends(&mut self, now: u64) {
+        let mut asking = redis::pipe();
+        for key in &self.keys[..5] {
+            asking.cmd("PTTL").arg(key);
+        }
+        let left: Vec<i64> = asking.query(&mut self.conn).expect("works");
+        for (key, left) in self.keys.iter().zip(left) {
+            assert_ne!(left, -1, "{key} is kept for ever");
+            match u64::try_from(left) {
+                Ok(left) => self.ends.insert(key.clone(), now + left.div_ceil(1000)),
+                Err(_) => self.ends.remove(key),
+            };
+        }
+    }
+
+    fn idle(&self) -> Vec<Vec<u8>> {
+        vec![millis(self.idle).to_string().into_bytes()]
     }
 
     /// Runs one operation; every other time in a batch, before departures of nonexistent tickets:
@@ -82,10 +132,10 @@ impl Server {
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let (script, args) = match letter {
-                'l' => (self.leave.clone(), [args, idle(), order()].concat()),
+                'l' => (self.leave.clone(), [args, self.idle(), order()].concat()),
                 'b' => {
                     let (id, bar) = args.split_at(1);
-                    (self.leave.clone(), [id, &idle(), &order(), bar].concat())
+                    (self.leave.clone(), [id, &self.idle(), &order(), bar].concat())
                 }
                 _ => (self.enter.clone(), args),
             };
@@ -98,7 +148,7 @@ impl Server {
             let how = if letter == 'k' { vec![how.to_vec()] } else { Vec::new() };
             (format!("w{letter}llal"), [vec![numbers.to_vec(), args[1].clone()], how].concat())
         };
-        let head = [vec![letters.into_bytes()], order(), idle()].concat();
+        let head = [vec![letters.into_bytes()], order(), self.idle()].concat();
         let nobody = || going(TicketId(1 << 127));
         let (script, line) = (self.together.clone(), self.keys[0].clone());
         let args = [head, args, nobody(), nobody(), nobody()].concat();
@@ -141,17 +191,13 @@ fn channel_of(id: TicketId) -> String {
     format!("channel-{}", id.0 % 3) // of three processes
 }
 
-fn arguments(ticket: &Ticket, note: &str, how: Enter) -> Vec<Vec<u8>> {
+fn arguments(ticket: &Ticket, note: &str, how: Enter, idle: Duration) -> Vec<Vec<u8>> {
     let tail = tail(ticket.id, &channel_of(ticket.id), note);
-    vec![wants(ticket, how, KEPT).to_vec(), tail]
+    vec![wants(ticket, how, Kept { idle, ..KEPT }).to_vec(), tail]
 }
 
 fn going(id: TicketId) -> Vec<Vec<u8>> {
     vec![digits(id).to_vec()]
-}
-
-fn idle() -> Vec<Vec<u8>> {
-    vec![millis(IDLE).to_string().into_bytes()]
 }
 
 fn order() -> Vec<Vec<u8>> {
@@ -170,7 +216,8 @@ impl Subject for Server {
         note: &str,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let value = self.step(letter(how).into(), arguments(ticket, note, how), now);
+        let args = arguments(ticket, note, how, self.idle);
+        let value = self.step(letter(how).into(), args, now);
         let standing = standing(ticket, how, &value).expect("an answer that makes sense");
         (standing, self.woken())
     }
@@ -188,7 +235,7 @@ impl Subject for Server {
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
         let script = self.evict.clone();
         let rest = vec![Vec::new(), b"0".to_vec(), note.as_bytes().to_vec()];
-        let token = match self.run(&script, &[going(id), idle(), rest].concat(), now) {
+        let token = match self.run(&script, &[going(id), self.idle(), rest].concat(), now) {
             Value::Nil => None,
             Value::Int(token) => Some(Seq(token.unsigned_abs())),
             other => panic!("{other:?}"),
@@ -200,6 +247,16 @@ impl Subject for Server {
         let script = self.look.clone();
         let seen = decode::read(&self.run(&script, &[], now)).expect("a view");
         (seen, self.woken())
+    }
+
+    /// Short ones where keys expire soon, so that lines are often almost over.
+    fn longest_lease(&self) -> u64 {
+        if self.idle == SHORT_IDLE { 300_000 } else { 3_000_000 }
+    }
+
+    /// Keys are kept for as long as tickets' leases as holders.
+    fn waits_longer(&self) -> bool {
+        self.idle != SHORT_IDLE
     }
 
     /// They expire by the server's own clock.
@@ -214,14 +271,17 @@ impl Subject for Server {
     }
 }
 
-/// Compares lines whose first `few` places fit one string with the kernel's.
-fn agree(seed: u64, few: u8) {
+/// Compares lines whose first `few` places fit one string, and whose keys are kept for `idle` when
+/// nothing needs them any more, with the kernel's.
+fn agree(seed: u64, few: u8, idle: Duration) {
     let _turn = TURN.lock();
     let Some(server) = start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
         conn: client.get_connection().expect("it runs"),
         keys: keys("x"),
+        idle,
+        ends: HashMap::new(),
         enter: model_of(ENTER.text(), few),
         leave: model_of(LEAVE.text(), few),
         evict: model_of(EVICT.text(), few),
@@ -238,21 +298,30 @@ fn agree(seed: u64, few: u8) {
 fn the_scripts_are_the_kernels_line() {
     assert!(ENTER.text().contains("local FEW, SHORT = 8, ") && FEW == 8);
     for seed in 1..=5 {
-        agree(seed, FEW);
+        agree(seed, FEW, IDLE);
     }
 }
 
 #[test]
 fn they_are_so_when_lines_often_outgrow_one_string() {
     for (seed, few) in [(6, 0), (7, 1), (8, 2), (9, 2), (10, 3), (11, 3)] {
-        agree(seed, few);
+        agree(seed, few, IDLE);
+    }
+}
+
+/// A key that expires takes nothing along that matters: no place, no bar, and no token that the
+/// clock has not passed.
+#[test]
+fn they_are_so_when_keys_expire_soon() {
+    for (seed, few) in [(15, FEW), (16, 0), (17, 1), (18, 100), (24, 2), (27, 0), (30, FEW)] {
+        agree(seed, few, SHORT_IDLE);
     }
 }
 
 #[test]
 fn they_are_so_when_lines_never_outgrow_one_string() {
     for seed in 12..=14 {
-        agree(seed, 100);
+        agree(seed, 100, IDLE);
     }
 }
 
@@ -275,7 +344,7 @@ fn tokens_end_before_doubles_lose_count() {
         let script = model_of(ENTER.text(), FEW);
         let mut call = script.prepare_invoke();
         call.key("tokens{x}").key(last_micros / 1_000_000).key(last_micros % 1_000_000);
-        for arg in arguments(&ticket, "", Enter::Try) {
+        for arg in arguments(&ticket, "", Enter::Try, IDLE) {
             call.arg(arg);
         }
         let value = call.invoke(&mut conn).expect("the script runs");

@@ -89,10 +89,12 @@ local function write(place, new)
 end
 
 -- Counts the places anew and rebuilds the indexes, if a user (or the server, for want of memory) has
--- removed something, or a call failed half way.
+-- removed something, or a call failed half way. The new numbers are saved whatever the call does:
+-- with the old `till`, later calls would let the keys expire too early.
 local function rebuild()
   call('DEL', order, expiry)
   local all, before = call('HGETALL', places), count
+  changed = true
   held, count, far, till = 0, 0, 0, 0
   for i = 1, #all, 2 do
     local place = parse(all[i], all[i + 1])
