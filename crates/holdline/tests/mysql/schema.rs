@@ -1,10 +1,10 @@
 //! The tables and procedures, which are never installed without a request.
 
-use crate::server::{Database, databases, first};
+use crate::server::{Database, blocked, databases, first};
 use futures_util::future::join_all;
-use holdline::store::{Enter, Standing};
+use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, Name, open, schema};
-use holdline_testkit::ticket;
+use holdline_testkit::{ticket, until};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::Duration;
@@ -186,5 +186,112 @@ async fn places_of_a_deleted_line_are_gone() {
         assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
         let places = store.snapshot(&name).await.expect("works").places;
         assert_eq!(places.iter().map(|place| place.id).collect::<Vec<_>>(), new.map(|it| it.id));
+    }
+}
+
+/// A sweep leaves a line alone that has a holder although a waiter's place has expired; and one
+/// that bars a ticket, whose late request would take a place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_leaves_holders_and_bars_alone() {
+    for database in databases("sweep_not").await {
+        let url = database.url("");
+        let client = open(&url).await.expect("opens");
+        let (store, name) = (client.store(), Name::new("x").expect("a good name"));
+        let (note, long): (Arc<str>, _) = ("".into(), Duration::from_secs(600));
+        let mine = ticket(1, long);
+        let standing = store.enter(&name, &mine, &note, Enter::Queue).await.expect("works");
+        let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+        let dies = Ticket { wait_lease: Duration::from_millis(1), ..ticket(2, long) };
+        store.enter(&name, &dies, &note, Enter::Queue).await.expect("works");
+        let mut conn = database.conn().await;
+        let bars = "CALL holdline_1_leave('y', REPEAT('i', 16), 600000000, NULL, 0, 0)";
+        conn.query_drop(bars).await.expect("works");
+        let due = "SELECT due < UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 FROM holdline_line \
+                   WHERE name = 'x'";
+        until("the place has expired", async || first::<bool>(&mut conn, due).await).await;
+        assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 0);
+        let kept = store.enter(&name, &mine, &note, Enter::Keep(seq)).await.expect("works");
+        assert_eq!(kept, Standing::Admitted(seq));
+        let late = "CALL holdline_1_enter('y', REPEAT('i', 16), 1, 1, 1000000, 1000000, 1, 0, -2, \
+                    '', 0)";
+        let answer: (u8, Option<u64>, i64, Vec<u8>) = first(&mut conn, late).await;
+        assert_eq!(answer.0, 2, "it is lost, and takes no place");
+    }
+}
+
+/// The highest token of all swept lines is kept, in whatever order they are swept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_keeps_the_highest_token() {
+    for database in databases("sweep_highest").await {
+        let url = database.url("");
+        let client = open(&url).await.expect("opens");
+        let used = async |name: &str| {
+            let guard = Mutex::new(&client, name).lock().await.expect("works");
+            let token = guard.token();
+            guard.unlock().await.expect("held");
+            token
+        };
+        let mut conn = database.conn().await;
+        let kept = "SELECT last FROM holdline_line WHERE name = ''";
+        // They are swept in the order of names.
+        let tokens = [used("two").await, used("one").await];
+        assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 2);
+        assert_eq!(first::<u64>(&mut conn, kept).await, tokens[1]);
+        used("one").await;
+        let ahead = "UPDATE holdline_line SET last = last + 86400000000 WHERE name = ''";
+        conn.query_drop(ahead).await.expect("works");
+        assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 1);
+        assert_eq!(first::<u64>(&mut conn, kept).await, tokens[1] + 86_400_000_000);
+    }
+}
+
+/// A sweep that meets the renewal of a place that was about to expire reads what that has written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_takes_no_lock_that_is_renewed_meanwhile() {
+    for database in databases("sweep_meets").await {
+        let url = database.url("");
+        let client = open(&url).await.expect("opens");
+        let (store, name) = (client.store(), Name::new("x").expect("a good name"));
+        let (note, short): (Arc<str>, _) = ("".into(), Duration::from_millis(1));
+        let mine = ticket(1, short);
+        let standing = store.enter(&name, &mine, &note, Enter::Queue).await.expect("works");
+        let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+        let (mut conn, mut observer) = (database.conn().await, database.conn().await);
+        let due = "SELECT due < UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 FROM holdline_line";
+        until("the place has expired", async || first::<bool>(&mut conn, due).await).await;
+        conn.query_drop("START TRANSACTION").await.expect("works");
+        let renew = "UPDATE holdline_line SET expires = expires + 600000000, due = expires";
+        conn.query_drop(renew).await.expect("works");
+        let sweeping = tokio::spawn(async move { schema::sweep(&url, Duration::ZERO).await });
+        until("it waits", async || sweeping.is_finished() || blocked(&mut observer).await).await;
+        conn.query_drop("COMMIT").await.expect("works");
+        // On a slow machine it may wait for longer than a statement may.
+        if let Ok(swept) = sweeping.await.expect("no panic") {
+            assert_eq!(swept, 0);
+        }
+        let kept = store.enter(&name, &mine, &note, Enter::Keep(seq)).await.expect("works");
+        assert_eq!(kept, Standing::Admitted(seq));
+    }
+}
+
+/// What a sweep has left to a name lowers no token of a line that exists.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_exists_keeps_its_tokens() {
+    for database in databases("keeps_tokens").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let (store, name) = (client.store(), Name::new("x").expect("a good name"));
+        let (note, long): (Arc<str>, _) = ("".into(), Duration::from_secs(600));
+        let far = Seq(1 << 60);
+        let ahead = Ticket { min_token: far.0, ..ticket(1, long) };
+        let standing = store.enter(&name, &ahead, &note, Enter::Queue).await.expect("works");
+        assert_eq!(standing, Standing::Admitted(far));
+        let mut conn = database.conn().await;
+        let swept = "INSERT INTO holdline_line (name, last) VALUES ('', 7)";
+        conn.query_drop(swept).await.expect("works");
+        conn.query_drop("CALL holdline_1_create('x')").await.expect("works");
+        assert!(store.leave(&name, ahead.id).await.expect("works"));
+        let standing = store.enter(&name, &ticket(2, long), &note, Enter::Queue).await;
+        let standing = standing.expect("works");
+        assert!(matches!(standing, Standing::Admitted(token) if token > far), "{standing:?}");
     }
 }

@@ -1,7 +1,10 @@
 //! The schema: printing, installation, checks, and the rights to use it.
 
+use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private, url_at};
+use holdline::store::{Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, open, schema};
+use holdline_testkit::until;
 use std::time::Duration;
 
 fn plain(server: &Server) -> String {
@@ -140,6 +143,120 @@ async fn sweeping_forgets_unused_locks_only() {
     assert_eq!(schema::sweep("memory:", Duration::ZERO).await.expect_err("no").kind(), {
         ErrorKind::Invalid
     });
+}
+
+/// A sweep leaves a line alone that bars a ticket, whose late request would take a place; and one
+/// that has a holder although a waiter's place has expired.
+#[tokio::test]
+async fn a_sweep_leaves_holders_and_bars_alone() {
+    let Some(server) = private("sweep_not", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let (mine, late) = (ticket(1, 1), format!("{:032x}", ticket(1, 1).id.0));
+    let seq = raw.hold(&mine).await;
+    raw.queue(&Ticket { wait_lease: Duration::from_millis(1), ..ticket(1, 1) }).await;
+    let sql = server.sql().await;
+    let bars = "SELECT holdline.leave('y', $1::text::uuid, 600000000)";
+    assert!(!one::<bool>(&sql, bars, &[&late]).await, "it was not there");
+    let due = "SELECT due < holdline.clock() FROM holdline.line WHERE name = 'x'";
+    until("the place has expired", async || one::<bool>(&sql, due, &[]).await).await;
+    assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 0);
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    let enter = "SELECT holdline.enter('y', $1::text::uuid, 1, 1, 60000000, 60000000, 1, 0, -2, \
+                 '', '')";
+    assert_eq!(one::<Vec<i64>>(&sql, enter, &[&late]).await, [2], "lost");
+}
+
+/// The highest token of all swept lines is kept, in whatever order they are swept.
+#[tokio::test]
+async fn a_sweep_keeps_the_highest_token() {
+    let Some(server) = private("sweep_highest", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let sql = server.sql().await;
+    let used = async |name: &str| {
+        let guard = Mutex::new(&client, name).lock().await.expect("works");
+        let token = guard.token();
+        guard.unlock().await.expect("held");
+        token.cast_signed()
+    };
+    let kept =
+        async || one::<i64>(&sql, "SELECT last FROM holdline.line WHERE name = ''", &[]).await;
+    let tokens = [used("one").await, used("two").await, used("one").await];
+    assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 2);
+    assert_eq!(kept().await, tokens[2]);
+    used("one").await;
+    let ahead = "UPDATE holdline.line SET last = last + 86400000000 WHERE name = ''";
+    sql.batch_execute(ahead).await.expect("works");
+    assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 1);
+    assert_eq!(kept().await, tokens[2] + 86_400_000_000);
+}
+
+/// A sweep takes no lock from a client that has just taken it: neither one that nobody used, nor
+/// one whose holder has died.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_takes_no_lock_that_is_taken_meanwhile() {
+    let Some(server) = private("sweep_meets", &["fsync=off"]) else { return };
+    for holder_died in [false, true] {
+        let raw = Raw::named(&server.url(), &format!("x{holder_died}")).await;
+        let before = Ticket { lease: Duration::from_millis(1), ..ticket(1, 1) };
+        raw.hold(&before).await;
+        let mut sql = server.sql().await;
+        let due = "SELECT due < holdline.clock() FROM holdline.line WHERE name = $1";
+        let name = raw.line.as_str();
+        if holder_died {
+            let expired = async || one::<bool>(&sql, due, &[&name]).await;
+            until("the place has expired", expired).await;
+        } else {
+            raw.leave(&before).await;
+        }
+        let taking = sql.transaction().await.expect("begins");
+        let mine = ticket(1, 1);
+        let enter = "SELECT (holdline.enter($1, $2::text::uuid, 1, 1, 60000000, 60000000, 1, 0, \
+                     -2, '', ''))[2]";
+        let id = format!("{:032x}", mine.id.0);
+        let seq: i64 = taking.query_one(enter, &[&name, &id]).await.expect("works").get(0);
+        let url = plain(&server);
+        let sweeping = tokio::spawn(async move { schema::sweep(&url, Duration::ZERO).await });
+        let observer = server.sql().await;
+        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        until("it has passed by, or waits", async || {
+            sweeping.is_finished() || one::<i64>(&observer, blocked, &[]).await == 1
+        })
+        .await;
+        taking.commit().await.expect("ends");
+        assert_eq!(sweeping.await.expect("no panic").expect("works"), 0);
+        let seq = Seq(seq.unsigned_abs());
+        let kept = raw.keep(&mine, seq).await.expect("works");
+        assert_eq!(kept, Standing::Admitted(seq), "holder died: {holder_died}");
+        raw.leave(&mine).await;
+        schema::sweep(&plain(&server), Duration::ZERO).await.expect("works");
+    }
+}
+
+/// Two clients meet at the first use of a name, and the first one is given a token far ahead of the
+/// clock: the one that waited for it is given a higher one, not what a sweep has left to the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_where_two_create_a_line() {
+    let Some(server) = private("two_create", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let mut sql = server.sql().await;
+    let swept = "INSERT INTO holdline.line (name, last) VALUES ('', 7)";
+    sql.batch_execute(swept).await.expect("works");
+    let first = sql.transaction().await.expect("begins");
+    let far: i64 = 1 << 60;
+    let enter = "SELECT (holdline.enter('x', $1::text::uuid, 1, 2, 60000000, 60000000, 1, $2, -2, \
+                 '', ''))[2]";
+    let id = format!("{:032x}", ticket(1, 2).id.0);
+    assert_eq!(first.query_one(enter, &[&id, &far]).await.expect("works").get::<_, i64>(0), far);
+    let second = {
+        let raw = raw.clone();
+        tokio::spawn(async move { raw.hold(&ticket(1, 2)).await })
+    };
+    let observer = server.sql().await;
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until("it meets the other", async || one::<i64>(&observer, blocked, &[]).await == 1).await;
+    first.commit().await.expect("ends");
+    let token = second.await.expect("no panic").0;
+    assert!(token > far.unsigned_abs(), "{token} after {far}");
 }
 
 #[tokio::test]
