@@ -4,7 +4,7 @@
 mod silent_lists;
 
 use crate::server::{Database, blocked, count, databases, first, private, ticket};
-use holdline::store::Enter;
+use holdline::store::{Enter, Ticket};
 use holdline::{Client, Error, ErrorKind, Mutex, Name, open};
 use holdline_testkit::{soon, until};
 use mysql_async::Conn;
@@ -52,6 +52,26 @@ async fn a_deadlock_is_resolved() {
         assert!(soon("it leaves", leave).await.expect("no panic").expect("no error"), "it was in");
         let view = store.snapshot(&line).await.expect("works");
         assert_eq!(view.holders().map(|place| place.id).collect::<Vec<_>>(), [two.id]);
+    }
+}
+
+/// A departure that admits more places than one answer has room for admits them all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_departure_admits_more_than_its_answer_names() {
+    for database in databases("many_admitted").await {
+        let client = open(&database.url("&timeout=30s")).await.expect("opens");
+        let (store, line) = (client.store(), Name::new("x").expect("good"));
+        let (note, lease) = (Arc::from("note"), Duration::from_secs(600));
+        let many = 210; // of which 200 are in the answer
+        let ticket = |weight| Ticket { weight, capacity: many, ..ticket(lease) };
+        let all = ticket(many);
+        store.enter(&line, &all, &note, Enter::Queue).await.expect("works");
+        for _ in 0..many {
+            store.enter(&line, &ticket(1), &note, Enter::Queue).await.expect("works");
+        }
+        assert!(store.leave(&line, all.id).await.expect("works"));
+        let view = store.snapshot(&line).await.expect("works");
+        assert_eq!(view.holders().count(), many as usize);
     }
 }
 

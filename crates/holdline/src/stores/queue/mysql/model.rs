@@ -203,3 +203,56 @@ fn the_server_undoes_a_refused_batch_on_mariadb() {
 fn the_server_undoes_a_refused_batch_on_mysql() {
     a_batch_ends("HOLDLINE_TEST_MYSQL");
 }
+
+/// A session that lost its settings, as behind a proxy, has another clock, or commits nothing: what
+/// depends on them does nothing there.
+fn other_settings_are_noticed(variable: &str) {
+    let Ok(url) = std::env::var(variable) else {
+        return holdline_testkit::missing(&format!("{variable} is not set"));
+    };
+    let mut server = Server::start(&url, "holdline_settings");
+    let (line, now, long) = (key("x"), 1_700_000_000_000_000, Duration::from_secs(60));
+    let (id, min_token) = (TicketId(1), 0);
+    let ticket = Ticket {
+        id,
+        weight: 1,
+        capacity: 1,
+        lease: long,
+        wait_lease: long,
+        token_count: 1,
+        min_token,
+    };
+    server.run(now, &text::make_line(&line));
+    let enter = text::quick_enter(&line, &ticket, "").expect("a usual one");
+    let renew = text::quick_renew(&line, &ticket, "", Seq(now)).expect("a usual one");
+    let leave = text::quick_leave(&line, id);
+    for (other, usual) in
+        [("time_zone = '+05:30'", "time_zone = '+00:00'"), ("autocommit = 0", "autocommit = 1")]
+    {
+        // The place is taken, renewed and left once, each by a session with the usual settings.
+        for statement in [&enter, &renew, &leave] {
+            server.run(now, &format!("SET SESSION {other}"));
+            assert_eq!(server.ask(now, statement.clone()).changed, 0, "{other}: {statement:?}");
+            server.run(now, &format!("SET SESSION {usual}"));
+            assert_eq!(server.ask(now, statement.clone()).changed, 1, "{usual}: {statement:?}");
+        }
+        server.run(now, "UPDATE holdline_line SET last = 0");
+    }
+    server.run(now, "SET SESSION time_zone = '+05:30'");
+    let enter = text::enter(&line, &ticket, "", Enter::Queue, 0);
+    for call in [enter, text::leave(&line, id, Duration::ZERO, 0)] {
+        let refused = server.runtime.block_on(ask(&mut server.conn, &clocked(&call)));
+        let fault = format!("{:?}", refused.expect_err("it has another clock"));
+        assert!(fault.contains("another time zone"), "{fault}");
+    }
+}
+
+#[test]
+fn other_settings_of_a_session_are_noticed_on_mariadb() {
+    other_settings_are_noticed("HOLDLINE_TEST_MARIADB");
+}
+
+#[test]
+fn other_settings_of_a_session_are_noticed_on_mysql() {
+    other_settings_are_noticed("HOLDLINE_TEST_MYSQL");
+}
