@@ -60,6 +60,23 @@ fn an_old_answer_grants_nothing() {
     assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
 }
 
+/// The place that an old reply names is kept: if the next request fails, the same place is asked
+/// about, and no new one is taken.
+#[test]
+fn an_old_answer_still_names_the_place() {
+    for mode in [WaitMode::Try, WaitMode::Listen, WaitMode::Poll(POLL), WaitMode::Barge(POLL)] {
+        let mut acquisition = acquisition(mode);
+        let too_late = LEASE.good_until(ms(1));
+        acquisition.step(too_late, 0, reply(ms(1), admitted(7)));
+        let Action::Wait { until, seq } = acquisition.step(too_late, 0, Event::Failed) else {
+            panic!("a failure is retried")
+        };
+        assert_eq!(seq, Some(Seq(7)), "{mode:?}");
+        let action = acquisition.step(until, 0, Event::Woken);
+        assert_eq!(action, Action::Send(Enter::Keep(Seq(7))), "{mode:?}");
+    }
+}
+
 #[test]
 fn an_old_answer_after_the_limit_gives_up() {
     let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(60_000));
@@ -300,6 +317,18 @@ fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
         let mut none = acquisition(mode).outlasting(Duration::ZERO, true);
         assert_eq!(fail_on(&mut none, ms(1), 100).0, 5, "{mode:?}");
     }
+}
+
+/// The bound is exact: it begins with the first failure, and has ended when it is over.
+#[test]
+fn the_bound_of_an_outage_begins_with_the_first_failure() {
+    let bound = Duration::from_secs(60);
+    let mut bounded = acquisition(WaitMode::Listen).outlasting(bound, true);
+    for now in [1_000, 1_100, 1_200, 1_300, 60_999] {
+        let action = bounded.step(ms(now), 0, Event::Failed);
+        assert!(matches!(action, Action::Wait { .. }), "{now}: {action:?}");
+    }
+    assert_eq!(bounded.step(ms(61_000), 0, Event::Failed), Action::Fail);
 }
 
 /// The limit ends the wait during an outage, with an error.

@@ -166,6 +166,11 @@ fn a_hint_about_a_fixed_lease_asks_until_there_is_an_answer() {
     assert_eq!(timer.next(again), Next::Renew);
     timer.confirmed(again);
     assert_eq!(timer.next(again), Next::Sleep(lease.good_until(Time(0))));
+    // The first renewal is sent at the instant of the hint, and answers it as well.
+    let mut timer = LeaseTimer::new(lease, Time(0), false);
+    timer.verify(hint);
+    timer.confirmed(hint);
+    assert_eq!(timer.next(hint), Next::Sleep(lease.good_until(Time(0))));
 }
 
 /// One that is renewed goes on.

@@ -152,3 +152,30 @@ fn fills_and_empties_over_and_over() {
     }
     assert_eq!(both.places.iter().count(), 0);
 }
+
+/// A line that is never empty, and always changes, takes no more memory than its places need: of
+/// the places that were removed few remain as gaps. The text of `Debug` shows all that is kept.
+#[test]
+fn a_line_in_use_keeps_few_gaps() {
+    let push = |places: &mut MemoryPlaces<()>, seq: u64| {
+        let (id, seq) = (TicketId(u128::from(seq)), Seq(seq));
+        infallible(places.push(&Place { id, seq, weight: 1, expires: Time(9), data: () }));
+    };
+    let size = |places: &MemoryPlaces<()>| format!("{places:?}").matches("Place {").count();
+    for stays in [0, 1, 40] {
+        let mut places = MemoryPlaces::default();
+        for seq in 1..=stays + 1 {
+            push(&mut places, seq);
+        }
+        // The next enters before the last leaves.
+        for seq in stays + 2..2_000 {
+            push(&mut places, seq);
+            infallible(places.remove(Seq(seq - 1)));
+            let (kept, used) = (size(&places), places.iter().count());
+            assert!(kept <= 2 * used + 17, "{kept} places are kept for {used}");
+        }
+        // The last of them leave from the back, and nothing is kept for them.
+        infallible(places.remove(Seq(1_999)));
+        assert_eq!(size(&places) as u64, stays);
+    }
+}

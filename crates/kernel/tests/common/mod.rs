@@ -280,6 +280,8 @@ impl Pair {
         if seq.is_some() && first_waiter.map(|at| self.naive.spots[at].seq) == seq {
             let lapse = self.now.until(self.naive.earliest()).max(SOONEST);
             assert!(again <= lapse, "the first waiter sleeps through a lapse: {op:?}");
+        } else if seq.is_some() {
+            assert_eq!(again, longest, "a lapse would wake the whole line: {op:?}");
         }
     }
 
