@@ -1,7 +1,7 @@
 //! What ends by time: the place of a dead waiter, an outage, some of several locks, a look at a
 //! group.
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{ADMITTED, Answer, Scripted};
 use futures_util::FutureExt;
 use holdline::store::{Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
@@ -214,6 +214,35 @@ async fn tasks_that_queue_for_a_store_that_has_never_answered() {
         .unlock()
         .await
         .expect("held");
+}
+
+/// Those behind it ask for themselves: a store that refuses one has answered.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_behind_one_that_is_refused() {
+    let store = Scripted::new(|_, _| Answer::Fails(ErrorKind::Denied));
+    let chaos = Chaos::new(Arc::new(store));
+    chaos.always(Op::Enter, Fault::Stutter(1));
+    let client = chaos.client();
+    let lock = Mutex::new(&client, "x");
+    let (one, two, three) = tokio::join!(lock.lock(), lock.lock(), lock.lock());
+    for ended in [one, two, three] {
+        let error = ended.expect_err("all are refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    assert_eq!(chaos.count(Op::Enter), 3);
+}
+
+/// Those behind it go on: its own limit, and not the store, has ended its wait.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_behind_one_whose_time_is_over() {
+    let store = Scripted::new(|before, _| if before == 0 { Answer::Never } else { ADMITTED });
+    let client = store.client();
+    let lock = Mutex::new(&client, "x");
+    let brief = lock.lock_within(Duration::from_millis(50));
+    let (brief, next) = tokio::join!(brief, lock.lock());
+    let error = brief.expect_err("the store has not answered it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    next.expect("the store answers the next").unlock().await.expect("it was held");
 }
 
 /// All or none: the first may be lost before the last is had.

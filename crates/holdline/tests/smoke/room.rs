@@ -53,3 +53,32 @@ async fn a_store_that_has_never_answered_is_not_waited_for() {
     let error = error.expect("it waits for a store that may not exist").expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
+
+/// The limit holds while there is no room, and nothing is asked for: the store works, and releases
+/// more slowly than callers give up.
+#[tokio::test(flavor = "current_thread")]
+async fn a_limit_ends_the_wait_for_room() {
+    let chaos = Chaos::new(holdline::open("memory:").await.expect("opens").store().clone());
+    let client = chaos.client();
+    let held = Mutex::new(&client, "held").lock().await.expect("memory works");
+    chaos.always(Op::Enter, Fault::HangBefore);
+    chaos.always(Op::Leave, Fault::HangBefore);
+    many_tasks(&client).await;
+    chaos.heal();
+    chaos.always(Op::Leave, Fault::HangBefore);
+    let lock = Mutex::new(&client, "x");
+    let entries = async || {
+        // An acquisition that is answered ends the outage that releases without an answer begin.
+        held.extend(Duration::from_secs(3600)).await.expect("memory works");
+        let before = chaos.count(Op::Enter);
+        match lock.lock_within(Duration::from_millis(10)).await {
+            Ok(None) => Some(chaos.count(Op::Enter) - before),
+            Ok(Some(_)) => panic!("there is no room for it"),
+            Err(error) if error.kind() == ErrorKind::Unavailable => None, // a new outage
+            Err(error) => panic!("{error}"),
+        }
+    };
+    while entries().await != Some(0) {}
+    chaos.heal();
+    lock.lock().await.expect("there is room").unlock().await.expect("it was held");
+}
