@@ -508,6 +508,47 @@ mod tests {
         assert_eq!(held.handles.undone.none_left().now_or_never(), Some(()));
     }
 
+    /// A renewer that no thread runs.
+    fn idle() -> Renewer {
+        let plan = Plan {
+            entries: BTreeMap::new(),
+            hints: Vec::new(),
+            early: VecDeque::new(),
+            planned: Time::NEVER,
+            leaves: Vec::new(),
+            #[cfg(feature = "testing")]
+            panics: false,
+        };
+        Renewer { plan: Mutex::new(plan), nudge: Notify::new() }
+    }
+
+    /// Renewals go together, a moment early. A deadline is not a renewal.
+    #[test]
+    fn a_loss_does_not_come_early_with_the_renewals_of_others() {
+        let renewer = idle();
+        let due = Arc::new(asked_for(LEASE.length / 2, TicketId(1), LEASE));
+        let ends = Arc::new(asked_for(LEASE.usable() - TOGETHER / 2, TicketId(2), LEASE));
+        for (at, held) in [(due.first_due(), &due), (ends.until(), &ends)] {
+            renewer.plan.lock().entries.insert(due_at(at, held), Arc::clone(held));
+        }
+        let (mut renewals, mut leaves) = (VecDeque::new(), VecDeque::new());
+        let Agenda { losses, .. } = renewer.collect(&mut renewals, &mut leaves);
+        assert!(losses.is_empty() || clock::now() >= ends.until(), "it is still held");
+        assert!(Arc::ptr_eq(&renewals[0], &due));
+    }
+
+    /// Hints about locks that will never be registered take no more and more memory.
+    #[test]
+    fn the_latest_hints_about_unknown_tickets_are_kept() {
+        let renewer = idle();
+        let mut plan = renewer.plan.lock();
+        for number in 0..EARLY as u128 + 5 {
+            plan.hints.push(TicketId(number));
+            plan.take_hints(clock::now());
+        }
+        assert!(plan.early.iter().map(|id| id.0).eq(5..EARLY as u128 + 5));
+    }
+
     #[tokio::test]
     async fn a_lock_that_is_found_gone_leaves_the_schedule() {
         start().expect("there is a thread");

@@ -278,6 +278,16 @@ async fn a_place_that_is_gone_is_lost_for_good() {
     assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
 }
 
+/// There was no news of it, and the holder is told of its loss by the reply to its release.
+#[tokio::test]
+async fn a_release_finds_out_that_the_entry_was_gone() {
+    let store = Fake::new();
+    assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+    store.entries.lock().clear();
+    assert!(!release(&store, 1).await.expect("it answers"));
+    assert!(store.table.is_empty());
+}
+
 /// A change missed during a request is not in its reply.
 #[tokio::test]
 async fn an_answer_of_before_the_news_proves_nothing() {
