@@ -120,6 +120,19 @@ async fn tasks_at_a_store_that_can_only_be_read() {
     assert_eq!(client.unavailable_for(), None);
 }
 
+/// The bound of outages is no limit for the wait behind a task that holds the lock.
+#[tokio::test(flavor = "current_thread")]
+async fn a_task_behind_a_holder_while_the_store_works() {
+    let client = memory().await.outage(Duration::from_millis(20));
+    let lock = Mutex::new(&client, "x");
+    let held = lock.lock().await.expect("memory works");
+    let mut next = Box::pin(lock.lock());
+    let waited = tokio::time::timeout(Duration::from_millis(200), &mut next).await;
+    assert!(waited.is_err(), "it ended, and there was no outage");
+    held.unlock().await.expect("it was held");
+    next.await.expect("memory works").unlock().await.expect("it was held");
+}
+
 /// An outage that ended while nobody asked the store is not held against those who ask it now and
 /// are not answered at once (G24).
 #[tokio::test(flavor = "current_thread")]

@@ -158,6 +158,23 @@ async fn a_value_is_published_though_its_future_is_dropped() {
     assert!(leader.is_valid());
 }
 
+/// A renewal that was sent before the change and is carried out after it brings the old value back.
+#[tokio::test(flavor = "current_thread")]
+async fn a_value_that_a_late_renewal_undoes_is_published_again() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let election = Election::new(&chaos.client(), "x").lease(Duration::from_secs(3600));
+    let leader = election.campaign("one").await.expect("memory works");
+    let seen = async || election.leader().await.expect("memory works").expect("it leads");
+    let requests = chaos.count(Op::Enter);
+    chaos.calls(Op::Enter, 0, 1, Fault::Delay(Duration::from_millis(300)));
+    chaos.hint(seen().await.participant.id);
+    until("it is renewed", async || chaos.count(Op::Enter) > requests).await;
+    leader.proclaim("two").await.expect("memory works");
+    until("the renewal is answered", async || chaos.under_way(Op::Enter) == 0).await;
+    until("it is published again", async || seen().await.value == "two").await;
+    assert!(leader.is_valid());
+}
+
 /// Only the value changes: not the label, and not since when it leads.
 #[tokio::test(flavor = "current_thread")]
 async fn a_leader_keeps_its_note() {
