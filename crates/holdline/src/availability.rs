@@ -114,3 +114,74 @@ impl Availability {
         (since != Time(0)).then(|| since.until(clock::now()))
     }
 }
+
+#[cfg(all(test, feature = "simulation"))]
+mod tests {
+    use super::*;
+    use crate::clock::simulated;
+    use crate::error::{Error, ErrorKind};
+
+    const OK: Option<&Result<()>> = Some(&Ok(()));
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new(kind, "a test")
+    }
+
+    /// Records an outcome at this second. Returns for how many seconds the store has been away.
+    fn note(of: &Availability, at: u64, call: Call, outcome: Option<&Result<()>>) -> Option<u64> {
+        let noted = || {
+            of.note(String::new, call, outcome);
+            of.away_for().map(|away| away.as_secs())
+        };
+        simulated::at(Time(0).after(Duration::from_secs(at)), 0, noted).0
+    }
+
+    #[test]
+    fn a_call_that_asks_less_ends_an_outage_only_after_a_while() {
+        for failure in [Some(Err(error(ErrorKind::Unavailable))), None] {
+            let store = Availability::default();
+            assert_eq!(note(&store, 0, Call::Look, OK), None);
+            assert_eq!(note(&store, 1, Call::Take, failure.as_ref()), Some(0));
+            assert_eq!(note(&store, 5, Call::Look, OK), Some(4));
+            assert_eq!(note(&store, 10, Call::Release, OK), Some(9));
+            assert_eq!(note(&store, 11, Call::Look, OK), None);
+        }
+    }
+
+    #[test]
+    fn a_call_that_asks_as_much_or_more_ends_an_outage() {
+        for (failed, answered) in [
+            (Call::Look, Call::Look),
+            (Call::Look, Call::Release),
+            (Call::Release, Call::Release),
+            (Call::Release, Call::Take),
+            (Call::Take, Call::Take),
+        ] {
+            let store = Availability::default();
+            assert_eq!(note(&store, 1, failed, None), Some(0), "{failed:?}");
+            assert_eq!(note(&store, 3, failed, None), Some(2), "{failed:?}");
+            assert_eq!(note(&store, 4, answered, OK), None, "{failed:?}, {answered:?}");
+        }
+    }
+
+    /// Its failures say nothing of the next one.
+    #[test]
+    fn an_outage_that_is_over_is_forgotten() {
+        let store = Availability::default();
+        note(&store, 1, Call::Take, None);
+        assert_eq!(note(&store, 2, Call::Take, OK), None);
+        assert_eq!(note(&store, 3, Call::Look, None), Some(0));
+        assert_eq!(note(&store, 4, Call::Look, OK), None);
+    }
+
+    /// It may come from the wrong server.
+    #[test]
+    fn a_refusal_ends_an_outage_and_is_nothing_to_wait_for() {
+        let store = Availability::default();
+        note(&store, 1, Call::Take, None);
+        assert_eq!(note(&store, 2, Call::Take, Some(&Err(error(ErrorKind::Denied)))), None);
+        assert!(!store.has_answered());
+        note(&store, 3, Call::Look, OK);
+        assert!(store.has_answered());
+    }
+}

@@ -138,18 +138,7 @@ enum Job {
     Finish(PendingRelease),
 }
 
-static RENEWER: Renewer = Renewer {
-    plan: Mutex::new(Plan {
-        entries: BTreeMap::new(),
-        hints: Vec::new(),
-        early: VecDeque::new(),
-        planned: Time::NEVER,
-        leaves: Vec::new(),
-        #[cfg(feature = "testing")]
-        panics: false,
-    }),
-    nudge: Notify::const_new(),
-};
+static RENEWER: Renewer = Renewer::new();
 
 /// Makes sure that the renewer's thread runs. Called before any request that it must follow up, by
 /// renewing or releasing.
@@ -219,6 +208,19 @@ pub(crate) fn panic_soon() {
 }
 
 impl Renewer {
+    const fn new() -> Self {
+        let plan = Plan {
+            entries: BTreeMap::new(),
+            hints: Vec::new(),
+            early: VecDeque::new(),
+            planned: Time::NEVER,
+            leaves: Vec::new(),
+            #[cfg(feature = "testing")]
+            panics: false,
+        };
+        Renewer { plan: Mutex::new(plan), nudge: Notify::const_new() }
+    }
+
     /// Runs for ever. After a panic, marks all locks as lost and runs again; the next run completes
     /// the pending releases.
     async fn go_on_for_ever(&'static self) {
@@ -508,26 +510,13 @@ mod tests {
         assert_eq!(held.handles.undone.none_left().now_or_never(), Some(()));
     }
 
-    /// A renewer that no thread runs.
-    fn idle() -> Renewer {
-        let plan = Plan {
-            entries: BTreeMap::new(),
-            hints: Vec::new(),
-            early: VecDeque::new(),
-            planned: Time::NEVER,
-            leaves: Vec::new(),
-            #[cfg(feature = "testing")]
-            panics: false,
-        };
-        Renewer { plan: Mutex::new(plan), nudge: Notify::new() }
-    }
-
     /// Renewals go together, a moment early. A deadline is not a renewal.
     #[test]
     fn a_loss_does_not_come_early_with_the_renewals_of_others() {
-        let renewer = idle();
+        let renewer = Renewer::new(); // no thread runs it
         let due = Arc::new(asked_for(LEASE.length / 2, TicketId(1), LEASE));
-        let ends = Arc::new(asked_for(LEASE.usable() - TOGETHER / 2, TicketId(2), LEASE));
+        let ends =
+            Arc::new(asked_for(LEASE.usable().saturating_sub(TOGETHER / 2), TicketId(2), LEASE));
         for (at, held) in [(due.first_due(), &due), (ends.until(), &ends)] {
             renewer.plan.lock().entries.insert(due_at(at, held), Arc::clone(held));
         }
@@ -540,7 +529,7 @@ mod tests {
     /// Hints about locks that will never be registered take no more and more memory.
     #[test]
     fn the_latest_hints_about_unknown_tickets_are_kept() {
-        let renewer = idle();
+        let renewer = Renewer::new(); // no thread runs it
         let mut plan = renewer.plan.lock();
         for number in 0..EARLY as u128 + 5 {
             plan.hints.push(TicketId(number));

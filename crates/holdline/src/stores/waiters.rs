@@ -228,6 +228,15 @@ pub(super) mod tests {
         for wait in waits {
             assert_eq!(wait.now_or_never(), Some(None));
         }
+        // One that gives up takes no notice from another.
+        let [given_up, waits] = [0, 1].map(|_| {
+            let mut wait = Box::pin(waiters.wait(id));
+            assert!((&mut wait).now_or_never().is_none());
+            wait
+        });
+        drop(given_up);
+        waiters.wake(id);
+        assert_eq!(waits.now_or_never(), Some(None));
         assert!(waiters.wait(id).now_or_never().is_none());
         waiters.wake(id);
         assert_eq!(waiters.wait(id).now_or_never(), Some(None));

@@ -383,6 +383,11 @@ async fn nonsense_is_refused() {
         let error = open(url).await.expect_err(url);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
+    for few in 0..3 {
+        let stores = (0..few).map(|_| Arc::new(Memory::new()) as Arc<dyn Store>);
+        let error = Quorum::new(stores).expect_err("too few");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
     let client = open("quorum:memory:qa,memory:qb,memory:qc").await.expect("three nodes");
     assert_eq!(client.address(), "quorum:memory:qa,memory:qb,memory:qc");
     let error = holdline::RwLock::new(&client, "x").read().await.expect_err("mutexes only");

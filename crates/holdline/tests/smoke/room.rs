@@ -78,7 +78,7 @@ async fn a_limit_ends_the_wait_for_room() {
             Err(error) => panic!("{error}"),
         }
     };
-    while entries().await != Some(0) {}
+    until("an acquisition without an outage", async || entries().await == Some(0)).await;
     chaos.heal();
     lock.lock().await.expect("there is room").unlock().await.expect("it was held");
 }

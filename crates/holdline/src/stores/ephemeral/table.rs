@@ -243,6 +243,7 @@ mod tests {
         for id in 0..4 {
             table.insert(&Arc::new(record(id, Time(u64::MAX - 2))));
         }
+        assert_eq!(table.due(clock::now()).len(), 4, "they have come");
         assert_eq!(table.lose_all(|record| record.id.0 == 0), None);
         let held = table.find(TicketId(2)).expect("it is known");
         held.place().state = State::Held;
@@ -250,6 +251,7 @@ mod tests {
         assert_eq!(known, Some(held.place().due), "its holder may rely on it until then");
         let due = table.find(TicketId(0)).expect("it is known").place().due;
         assert!(due <= clock::now(), "it only blocks others");
+        assert_eq!(ids(&table, clock::now().0), [0, 2], "the janitor need not come by first");
         table.lose(TicketId(1));
         table.lose(TicketId(9));
         let gone = |id| table.find(TicketId(id)).expect("it is known").place().is_gone();
