@@ -369,23 +369,4 @@ impl Lease {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Lease, counted};
-    use std::time::Duration;
-
-    #[test]
-    fn the_server_is_asked_for_a_little_more() {
-        let table = [(1000, 2), (1500, 2), (1501, 3), (2000, 3), (10_000, 11), (60_000, 66)];
-        for (lease, seconds) in table {
-            assert_eq!(Lease::seconds_for(Duration::from_millis(lease)), seconds, "{lease} ms");
-        }
-    }
-
-    /// A server may have a minimum, and may be garbled.
-    #[test]
-    fn no_more_is_relied_on_than_was_asked_for() {
-        for (granted, expected) in [(11, 11), (60, 11), (i64::MAX, 11), (5, 5), (0, 0), (-1, 0)] {
-            assert_eq!(counted(granted, 11), expected, "{granted} s");
-        }
-    }
-}
+mod tests;
