@@ -103,13 +103,13 @@ async fn an_acquisition_that_is_polled_after_its_lapse_touches_no_other_ticket()
 }
 
 /// Two links to one server, so that a request can be late on one while the next overtakes it.
-fn two_ways(servers: &Servers) -> FlakyLinks {
+pub(super) fn two_ways(servers: &Servers) -> FlakyLinks {
     let host = servers.hosts()[0].clone();
     FlakyLinks::to("etcd", &[host.clone(), host], "")
 }
 
 /// The link that a client uses now.
-fn used(flaky: &FlakyLinks) -> &Link {
+pub(super) fn used(flaky: &FlakyLinks) -> &Link {
     flaky.links.iter().find(|link| link.open() > 0).expect("it is connected")
 }
 
@@ -211,6 +211,51 @@ async fn a_late_request_of_a_failed_try_is_not_taken_for_another() {
     three.unlock().await.expect("held");
     kept.unlock().await.expect("held");
     until("no keys", async || servers.keys().is_empty()).await;
+}
+
+/// A try sees that there is room, and somebody else takes it before the try is sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_has_seen_room_does_not_enter_beside_a_later_one() {
+    let Some(servers) = start(1) else { return };
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let (ours, theirs) = (flaky.client().await, servers.client().await);
+    let (ours, theirs) = (Semaphore::new(&ours, "s", 3), Semaphore::new(&theirs, "s", 3));
+    let one = theirs.acquire(1).await.expect("it is there");
+    let warm = ours.try_acquire(1).await.expect("it is there").expect("there is room");
+    warm.unlock().await.expect("held");
+    let calls = servers.calls("Txn");
+    flaky.cut(Cut::Replies);
+    let tried = tokio::spawn(async move { ours.try_acquire(2).await });
+    until("its look", async || servers.calls("Txn") > calls).await;
+    let two = theirs.try_acquire(2).await.expect("it is there").expect("there is room");
+    flaky.mend();
+    let tried = soon("the try", tried).await.expect("no panic").expect("it is there");
+    assert!(tried.is_none() || !two.is_valid(), "5 permits of 3");
+    for permits in [one, two] {
+        permits.unlock().await.expect("held");
+    }
+}
+
+/// A request to enter that comes long after its ticket was given up, when nobody awaits its answer
+/// any more: its key is removed, although its lease goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_nobody_awaits_any_more_leaves_nothing() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let held = Mutex::new(&other, "x").lock().await.expect("it is there");
+    let calls = servers.calls("Txn");
+    used(&flaky).delay(Duration::from_secs(6));
+    let tried = soon("the try", Mutex::new(&client, "x").try_lock()).await;
+    assert!(tried.expect("the other way").is_none(), "it is held");
+    let asked = servers.calls("Txn");
+    assert!(asked > calls);
+    held.unlock().await.expect("held");
+    until("the late request", async || servers.calls("Txn") > asked).await;
+    until("its end", async || servers.keys().len() == 1).await;
+    assert!(kept.is_valid());
+    kept.unlock().await.expect("held");
 }
 
 /// A request to enter that is late, after the next one took the place behind others, and after the

@@ -4,6 +4,7 @@
 #![cfg(feature = "etcd")]
 
 mod cost;
+mod crowded;
 mod dropped;
 mod faults;
 mod foreign;
@@ -17,6 +18,7 @@ mod moves;
 mod observe;
 mod other_clients;
 mod outage;
+mod reused;
 mod stale_leader;
 mod storm;
 mod transfer;
