@@ -83,3 +83,11 @@ fn r1_a_second_release_makes_no_claim_longer() {
     let events = [held("a", 1, 0, 10, 1), again, held("b", 1, 20, 30, 2)];
     passes(Rule::R1, &events, &Expect::small());
 }
+
+/// A writer that records answers only.
+#[test]
+fn r1_grants_without_their_requests_count() {
+    let answers = |p, from, fence| grant(p, 1, from, fence)[1..].to_vec();
+    let events = [answers("a", 0, 1), answers("b", 50, 2)];
+    fails(Rule::R1, &events, &Expect::small());
+}

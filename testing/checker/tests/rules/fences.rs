@@ -90,3 +90,11 @@ fn r2_a_renewal_without_a_fence_or_without_success_changes_none() {
     let failed = not_held("a", Op::Renew, (4, 5)).into_iter().map(|e| e.fence(9)).collect();
     passes(Rule::R2, &[held("a", 1, 0, 10, 1), failed], &Expect::small());
 }
+
+/// The answer to a repeated request, say.
+#[test]
+fn r2_an_attempt_that_is_granted_twice_has_two_fences() {
+    let again = vec![event(20, "a", Op::Acquire, Phase::Ok, 1).fence(1)];
+    let report = fails(Rule::R2, &[held("a", 1, 0, 10, 1), again], &Expect::small());
+    assert!(report.to_string().contains("two grants have the fence 1"), "{report}");
+}

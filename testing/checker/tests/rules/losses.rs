@@ -172,3 +172,11 @@ fn r12_a_lock_is_kept_where_that_is_promised_or_nothing_is_broken() {
     let released = [grant("a", 1, 0, 1), not_held("a", Op::Release, (70, 71))];
     fails(Rule::R12, &released, &keeps);
 }
+
+#[test]
+fn r5_a_loss_that_is_told_again_was_told_before() {
+    let told = |at| vec![event(at, "a", Op::Lost, Phase::Info, 1)];
+    let small = Expect::small();
+    fails(Rule::R5, &[grant("a", 1, 0, 1), told(50), claims((60, 60)), told(70)], &small);
+    passes(Rule::R5, &[grant("a", 1, 0, 1), told(90), told(300)], &small);
+}

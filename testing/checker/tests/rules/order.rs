@@ -185,3 +185,23 @@ fn r9_the_dead_and_those_that_a_fault_touched_may_be_overtaken() {
     passes(Rule::R9, &events(14), &brief);
     fails(Rule::R9, &events(16), &brief);
 }
+
+/// One that still waits is not in the way of those that were admitted.
+#[test]
+fn r8_a_waiter_that_is_never_served_casts_no_doubt_on_others() {
+    let waits = vec![event(0, "c", Op::Acquire, Phase::Invoke, 1).ttl_ms(100)];
+    fails(Rule::R8, &[waits, handed(60)], &promised(100));
+}
+
+/// Of waiters of several weights, the one that came first counts.
+#[test]
+fn r9_a_waiter_of_any_weight_is_served_in_its_turn() {
+    let weigh = |events: Vec<Event>, w| events.into_iter().map(|e| e.weight(w)).collect::<Vec<_>>();
+    let expect = Expect { capacity: 3, ..queue() };
+    for (first, last) in [(2, 3), (3, 2)] {
+        let first = weigh(waiter("a", 0, 30, 2), first);
+        let last = weigh(waiter("c", 24, 50, 3), last);
+        let jumper = weigh(waiter("b", 10, 20, 1), 2);
+        fails(Rule::R9, &[first, last, jumper], &expect);
+    }
+}

@@ -80,3 +80,19 @@ fn r4_a_dump_is_judged_by_those_that_held_from_its_request_to_its_answer() {
     let elsewhere = dump(1, (20, 50)).into_iter().map(|e| e.lock("M")).collect();
     passes(Rule::R4, &[a(), elsewhere], &small);
 }
+
+#[test]
+fn r4_a_second_release_does_not_hide_that_the_first_was_refused() {
+    let small = Expect::small();
+    let refused = not_held("a", Op::Release, (50, 51));
+    fails(Rule::R4, &[grant("a", 1, 0, 1), refused, release("a", 1, 60)], &small);
+}
+
+/// Another client has dumps of its own, with the same numbers.
+#[test]
+fn r4_a_dump_is_of_the_process_that_asked_for_it() {
+    let other = call("t", Op::StoreDump, 1, (0, 1), Phase::Fail);
+    let mut dump = call("s", Op::StoreDump, 1, (20, 50), Phase::Ok);
+    dump[1].owners = Some(vec!["b".to_owned()]);
+    fails(Rule::R4, &[held("a", 1, 10, 60, 1), other, dump], &Expect::small());
+}

@@ -174,6 +174,7 @@ fn r7_a_waiter_is_forgotten_if_it_could_have_been_served() {
     let forgotten = || [healed(), waits(Op::Acquire), end(300)];
     fails(Rule::R7, &forgotten(), &live());
     passes(Rule::R7, &[healed(), waits(Op::Acquire), end(160)], &live());
+    fails(Rule::R7, &[healed(), waits(Op::Acquire), end(220)], &live());
     passes(Rule::R7, &[healed(), waits(Op::TryAcquire), end(300)], &live());
     let brief = Expect { settle_ns: 0, ..live() };
     fails(Rule::R7, &forgotten(), &brief);
