@@ -314,4 +314,83 @@ mod tests {
         assert!(told_late(&forced(39), 50).is_some());
         assert!(told_late(&forced(40), 50).is_none());
     }
+
+    /// A process that stands still may not have learned of it; what happens to another is no excuse.
+    #[test]
+    fn a_victim_that_claims_late_is_excused_by_its_own_faults_only() {
+        let claims = |target: &str, t| {
+            let stopped = Event::new(Op::Fault, Phase::Ok, 2).fault(FaultKind::Pause);
+            let mut events = forced(39);
+            events.push(stopped.at(t, "injector").target(target));
+            events
+        };
+        assert!(told_late(&claims("c1", 100), 50).is_none());
+        assert!(told_late(&claims("c2", 100), 50).is_some());
+        assert!(told_late(&claims("c1", 121), 50).is_some(), "it came later");
+        // And there is time to learn of it.
+        assert!(told_late(&forced(39), 100).is_none());
+    }
+
+    /// A holder, and what became of the force that was asked for at 50.
+    fn victim(outcome: Phase, told: Option<(&str, u64)>) -> Vec<Event> {
+        let force = |ph, t| {
+            let kind = FaultKind::Other(FORCE.to_owned());
+            Event::new(Op::Fault, ph, 1).at(t, "injector").fault(kind).owner("7")
+        };
+        let grant = |ph, t| Event::new(Op::Acquire, ph, 5).at(t, "c1").lock("x").owner("7");
+        let lost = told.map(|(p, t)| Event::new(Op::Lost, Phase::Info, 5).at(t, p));
+        let events = [grant(Phase::Invoke, 1), grant(Phase::Ok, 2).fence(3).deadline(900)];
+        events.into_iter().chain([force(Phase::Info, 50), force(outcome, 60)]).chain(lost).collect()
+    }
+
+    /// Whether one that is granted the lock at this time is beside the holder.
+    fn is_overlap(mut events: Vec<Event>, at: u64) -> bool {
+        let rival = |ph, t| Event::new(Op::Acquire, ph, 9).at(t, "c2").lock("x");
+        events.extend([rival(Phase::Invoke, 1), rival(Phase::Ok, at).fence(4).deadline(900)]);
+        events.sort_by_key(|event| event.t);
+        check(&settle_forced(History::new(events)), &Expect::small()).failed(Rule::R1)
+    }
+
+    #[test]
+    fn a_lock_that_was_broken_counts_as_released_from_the_force_on_and_no_sooner() {
+        assert!(is_overlap(victim(Phase::Ok, None), 49));
+        assert!(!is_overlap(victim(Phase::Ok, None), 55));
+        // Nobody knows whether it was broken: it was if its holder was told so.
+        assert!(is_overlap(victim(Phase::Fail, None), 55));
+        assert!(!is_overlap(victim(Phase::Fail, Some(("c1", 80))), 55));
+        assert!(is_overlap(victim(Phase::Fail, Some(("c3", 80))), 55), "another was told");
+        assert!(is_overlap(victim(Phase::Info, Some(("c1", 80))), 55), "it was not done");
+        let mut claims = victim(Phase::Fail, None);
+        claims.push(Event::new(Op::Claim, Phase::Ok, 5).at(80, "c1"));
+        assert!(is_overlap(claims, 55), "it was told nothing");
+    }
+
+    /// A refusal at 20 of a try from 10 on, next to an attempt by this process for this lock.
+    fn is_excused(neighbour: Option<(&str, &str)>, times: (u64, u64)) -> bool {
+        let tries = |ph, t| Event::new(Op::TryAcquire, ph, 1).at(t, "c1").lock("x");
+        let refused = tries(Phase::Fail, 20).reason(Reason::Busy);
+        let mut events = vec![tries(Phase::Invoke, 10), refused];
+        if let Some((process, lock)) = neighbour {
+            let asks = |ph, t| Event::new(Op::Acquire, ph, 2).at(t, process).lock(lock);
+            events.extend([asks(Phase::Invoke, times.0), asks(Phase::Ok, times.1)]);
+        }
+        events.sort_by_key(|event| event.t);
+        let judged = excuse_neighbours(History::new(events));
+        judged.events.iter().any(|e| e.op == Op::TryAcquire && e.ph == Phase::Info)
+    }
+
+    #[test]
+    fn a_refusal_is_excused_by_a_neighbour_that_asked_meanwhile_only() {
+        assert!(is_excused(Some(("c1", "x")), (5, 11)));
+        assert!(is_excused(Some(("c1", "x")), (19, 30)));
+        assert!(!is_excused(None, (0, 0)), "nobody is beside it");
+        for (process, lock, times) in [
+            ("c2", "x", (5, 30)),
+            ("c1", "y", (5, 30)),
+            ("c1", "x", (1, 10)),
+            ("c1", "x", (20, 30)),
+        ] {
+            assert!(!is_excused(Some((process, lock)), times), "{process} {lock} {times:?}");
+        }
+    }
 }
