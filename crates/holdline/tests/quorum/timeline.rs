@@ -138,6 +138,17 @@ fn a_ticket_keeps_its_token_and_no_other() {
     assert!(setup.admitted(80, 2) > token);
 }
 
+/// Its caller was never told that it held, so what a minority still has keeps nobody out.
+#[test]
+fn a_ticket_that_is_found_lost_when_it_asks_again_is_on_no_node() {
+    let setup = Setup::new(3);
+    setup.admitted(0, 1);
+    (0..2).for_each(|node| setup.forgets(1, node));
+    assert_eq!(setup.places(1, 2), [1]);
+    assert_eq!(at(2, setup.enter(1, Enter::Try)).expect("it answers"), Standing::Lost);
+    assert!(setup.places(2, 2).is_empty());
+}
+
 /// A lock that is being removed by force, node by node, does not come back behind that.
 #[test]
 fn a_lost_place_is_taken_again_later_and_counts_from_the_next_renewal_on() {

@@ -269,6 +269,7 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use crate::stores::queue::CAPABILITIES;
     use crate::stores::quorum::lazy::{Lazy, Opener, away};
     use tokio::runtime::Builder;
@@ -353,5 +354,30 @@ mod tests {
         assert!(leaving.next().is_none());
         let queue = leaving.queue.lock();
         assert!(queue.known.is_empty() && !queue.working, "the worker is done");
+    }
+
+    /// A caller that asks for a place with the same ticket waits for it, and is woken by its end.
+    #[tokio::test]
+    async fn a_departure_that_is_under_way_is_known_until_it_has_ended() {
+        let (id, answers) = (TicketId(1), Arc::new(Notify::new()));
+        let answer = Arc::clone(&answers);
+        let opener: Opener = Arc::new(move || {
+            let answer = Arc::clone(&answer);
+            Box::pin(async move {
+                answer.notified().await;
+                Err(Error::new(ErrorKind::Denied, "a test"))
+            })
+        });
+        let store = Lazy::new("slow".to_owned(), CAPABILITIES, opener);
+        let leaving = Arc::new(Leaving::new(Arc::new(store), Arc::default()));
+        let left = leaving.leave(&Name::new("x").expect("fine"), id);
+        assert!(leaving.has(id) && !leaving.has(TicketId(2)));
+        let mut done = Box::pin(leaving.are_done(id));
+        assert_eq!(done.as_mut().now_or_never(), None);
+        answers.notify_one();
+        let limit = Duration::from_secs(60);
+        assert_eq!(clock::timeout(limit, done).await, Some(true), "nothing is to be repeated");
+        assert!(!leaving.has(id));
+        assert!(left.await.is_err());
     }
 }
