@@ -130,3 +130,27 @@ fn the_functions_are_the_kernels_line() {
         run(&mut server, seed, 1500);
     }
 }
+
+/// The one statement that renews a place behind the first asks for it, too.
+#[test]
+fn no_place_is_kept_with_another_capacity() {
+    let Some(mut server) = Server::start("capacity") else { return };
+    let lease = Duration::from_secs(60);
+    let ticket = |id, capacity| Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity,
+        lease,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
+    };
+    for id in 1..=2 {
+        let (standing, _) = server.enter(1_000, &ticket(id, 3), "", Enter::Queue);
+        let Ok(Standing::Admitted(seq)) = standing else { panic!("{standing:?}") };
+        let mut keep =
+            |capacity| server.enter(1_001, &ticket(id, capacity), "", Enter::Keep(seq)).0;
+        assert_eq!(keep(2), Err(Refusal::Capacity { line: 3 }), "place {id}");
+        assert_eq!(keep(3), Ok(Standing::Admitted(seq)), "place {id}");
+    }
+}
