@@ -1,6 +1,6 @@
 //! Two nodes of one ticket, which would keep itself out for ever.
 
-use holdline::{Mutex, open};
+use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::zookeeper::start;
 use holdline_testkit::{Link, persist, soon, until};
 use std::time::Duration;
@@ -58,4 +58,26 @@ async fn answers_that_a_restart_loses_make_no_second_place() {
         guard.unlock().await.expect("held");
     }
     assert_eq!(made, 4);
+}
+
+/// Somebody else's node with the number that ours gets: no number tells who came first. Ours goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_the_same_number_lets_nobody_in_beside_it() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let raw = servers.raw().await;
+    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    raw.create("/x", b"", &options).await.expect("works");
+    // Ours is the second child of its parent.
+    let theirs = "_c_00000000-0000-0000-0000-000000000001-lock-0000000001";
+    raw.create(&format!("/x/{theirs}"), b"", &options).await.expect("works");
+    let refused = async || {
+        let outcome = soon("an answer", Mutex::new(&client, "x").lock()).await;
+        let error = outcome.expect_err("somebody stands there");
+        assert!(error.retryable() || error.kind() == ErrorKind::Corrupt, "{error:#}");
+        !error.retryable()
+    };
+    until("refused", refused).await;
+    soon("what is left to do", client.settle()).await;
+    assert_eq!(raw.list_children("/x").await.expect("works"), [theirs]);
 }

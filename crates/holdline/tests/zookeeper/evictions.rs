@@ -1,10 +1,11 @@
 //! A holder that was removed by force finds out by whom and why; the one to remove can be named.
 
-use holdline::Mutex;
 use holdline::store::EVICTIONS_KEPT;
-use holdline_testkit::soon;
+use holdline::{Mutex, Semaphore, open};
 use holdline_testkit::zookeeper::start;
+use holdline_testkit::{Link, soon, until};
 use std::collections::HashSet;
+use std::time::Duration;
 use zookeeper_client as zk;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,4 +82,50 @@ async fn made_up_ids_differ_from_their_beginning_on() {
     assert_eq!(again.holders[0].id, ids[0], "the same at every look");
     assert!(client.force_unlock("x", ids[7], "test").await.expect("works").is_some());
     assert_eq!(raw.list_children("/x").await.expect("works").len(), 49);
+}
+
+/// Both are written into the same node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_removals_at_once_keep_both_reasons() {
+    let Some(servers) = start(1) else { return };
+    let (victim, one, two) =
+        (servers.client().await, servers.client().await, servers.client().await);
+    for round in 0..20 {
+        let name = format!("x{round}");
+        let permits = Semaphore::new(&victim, &name, 2);
+        let first = soon("a permit", permits.acquire(1)).await.expect("works");
+        let second = soon("a permit", permits.acquire(1)).await.expect("works");
+        let (gone, too) = tokio::join!(
+            one.force_unlock(&name, first.ticket(), "the first"),
+            two.force_unlock(&name, second.ticket(), "the second"),
+        );
+        assert!(gone.expect("works").is_some() && too.expect("works").is_some());
+        let info = victim.inspect(&name).await.expect("works");
+        let told: HashSet<_> = info.evictions.iter().map(|gone| gone.id).collect();
+        assert_eq!(told, HashSet::from([first.ticket(), second.ticket()]));
+    }
+}
+
+/// The place is removed, and the answer to that is lost: it is said all the same that it was there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_whose_answer_is_lost_is_told_of() {
+    let Some(servers) = start(1) else { return };
+    let (victim, raw) = (servers.client().await, servers.raw().await);
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let breaker = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let guard = soon("the lock", Mutex::new(&victim, "x").lock()).await.expect("works");
+    breaker.inspect("x").await.expect("works"); // it is connected
+    let ticket = guard.ticket();
+    // The answers are under way for so long.
+    link.delay(Duration::from_millis(50));
+    let asked = tokio::spawn(async move { breaker.force_unlock("x", ticket, "test").await });
+    let removed = async || raw.list_children("/x").await.expect("works").is_empty();
+    until("removed", async || asked.is_finished() || removed().await).await;
+    link.reset();
+    link.mend();
+    let token = soon("an answer", asked).await.expect("no panic").expect("works");
+    assert!(token.expect("it was there") > guard.token());
+    soon("the loss", guard.lost()).await;
+    let told = victim.inspect("x").await.expect("works").evictions;
+    assert_eq!(told.iter().map(|gone| gone.id).collect::<Vec<_>>(), [ticket], "once");
 }

@@ -86,10 +86,13 @@ async fn a_lost_answer_makes_no_second_node() {
     let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
     let raw = servers.raw().await;
     Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
-    for _ in 0..10 {
+    for number in 1..=10 {
         link.lose_next_reply();
         let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("works");
-        assert_eq!(raw.list_children("/x").await.expect("works").len(), 1);
+        let children = raw.list_children("/x").await.expect("works");
+        assert_eq!(children.len(), 1);
+        // Nor is the first one given up for another, at the end of the line.
+        assert!(children[0].ends_with(&format!("-{number:010}")), "{children:?}");
         link.lose_next_reply();
         soon("the release", guard.unlock()).await.expect("held");
         assert_eq!(raw.list_children("/x").await.expect("works"), [""; 0]);
@@ -131,6 +134,23 @@ async fn a_lost_answer_to_a_downgrade_costs_no_lock() {
     panic!("no answer to a downgrade was ever lost");
 }
 
+/// The place has moved to another node: that one is watched from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_was_a_writer_notices_that_its_node_is_deleted() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let raw = servers.raw().await;
+    let lock = RwLock::new(&client, "x").lease(Duration::from_millis(1500));
+    let writer = soon("the lock", lock.write()).await.expect("works");
+    // It is watched by now, under its first name.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let reader = writer.downgrade().await.map_err(|(_, error)| error).expect("held");
+    let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
+    assert!(child.contains("__READ__"), "{child}");
+    raw.delete(&format!("/x/{child}"), None).await.expect("works");
+    soon("the loss", reader.lost()).await;
+}
+
 /// Two requests lower a weight at once, as when a renewal runs beside its holder's request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgrade_beside_a_renewal_is_done_once() {
@@ -161,6 +181,28 @@ async fn a_downgrade_beside_a_renewal_is_done_once() {
         }
         assert!(store.leave(&line, writer.id).await.expect("works"));
     }
+}
+
+/// The node that a place has moved to has its token in the data, also after that is written anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_note_on_a_place_that_has_moved_keeps_its_token() {
+    let Some(servers) = start(1) else { return };
+    let (client, other) = (servers.client().await, servers.client().await);
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    soon("an answer", other.inspect("x")).await.expect("works");
+    soon("an answer", client.inspect("x")).await.expect("works");
+    let writer = writer(TicketId(1));
+    let reader = Ticket { weight: 1, ..writer };
+    let notes: [Arc<str>; 2] = ["", "{\"label\":\"another\"}"].map(Arc::from);
+    let held = soon("the lock", store.enter(&line, &writer, &notes[0], Enter::Queue)).await;
+    let Ok(Standing::Admitted(token)) = held else { panic!("{held:?}") };
+    for note in &notes {
+        let kept = soon("an answer", store.enter(&line, &reader, note, Enter::Keep(token))).await;
+        assert_eq!(kept.expect("works"), Standing::Admitted(token));
+        let holders = soon("an answer", other.inspect("x")).await.expect("works").holders;
+        assert_eq!(holders.iter().map(|who| who.token).collect::<Vec<_>>(), [token.0]);
+    }
+    assert!(store.leave(&line, writer.id).await.expect("works"));
 }
 
 fn writer(id: TicketId) -> Ticket {

@@ -16,6 +16,7 @@ mod observe;
 mod old_servers;
 mod other_clients;
 mod outages;
+mod places;
 mod recipes;
 mod rollback;
 mod storm;

@@ -4,7 +4,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Link, until};
+use holdline_testkit::{Link, Way, soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 use zookeeper_client as zk;
@@ -118,6 +118,22 @@ async fn a_line_that_was_made_again_during_an_interruption_is_another_line() {
     assert!(!is_held(enter(&client, 1, (1, 1)).await));
 }
 
+/// The new node is on its way to the server meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_was_made_again_just_before_the_new_node_is_another_line() {
+    let Some(servers) = start(1) else { return };
+    let raw = servers.raw().await;
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let numbers = use_alone(&servers, &client).await;
+    link.stall(Way::Requests);
+    let mut entering = Box::pin(enter(&client, 1, (1, 1)));
+    assert!(futures_util::poll!(&mut entering).is_pending());
+    make_again(&raw, numbers).await;
+    link.mend();
+    assert!(!is_held(soon("an answer", entering).await), "two hold it");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_of_the_same_client_is_seen() {
     let Some(servers) = start(1) else { return };
@@ -127,6 +143,20 @@ async fn a_place_of_the_same_client_is_seen() {
     assert!(!is_held(enter(&client, 2, (1, 1)).await));
     leave(&client, 1).await;
     assert!(!is_held(enter(&client, 3, (1, 1)).await), "the second one has it");
+}
+
+/// The next place is taken before it is known here that the last one is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_taken_before_the_last_one_is_known_to_be_gone_is_seen() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    use_alone(&servers, &client).await;
+    assert!(is_held(enter(&client, 1, (1, 1)).await));
+    let mut leaving = Box::pin(leave(&client, 1));
+    assert!(futures_util::poll!(&mut leaving).is_pending(), "it is asked for");
+    assert!(is_held(soon("an answer", enter(&client, 2, (1, 1))).await));
+    soon("an answer", leaving).await;
+    assert!(!is_held(soon("an answer", enter(&client, 3, (1, 1))).await), "two hold it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
