@@ -3,7 +3,7 @@
 use crate::children::{ChildProcess, enter, fresh, leave, name, together};
 use futures_util::FutureExt;
 use holdline::clock;
-use holdline::store::{Enter, Standing, Store};
+use holdline::store::{Enter, Seq, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
 use holdline_testkit::until;
 use rusqlite::Connection;
@@ -278,6 +278,12 @@ async fn lines_long_idle_are_forgotten_and_tokens_go_on() {
         )
         .unwrap();
     }
+    // One that has been held since then is no idle one.
+    let (held, holder) = (name("held"), Ticket { lease: Duration::from_secs(3600), ..fresh() });
+    enter(&store, &held, &holder, Enter::Queue).await;
+    for sql in ["UPDATE line SET last = ?1 WHERE name = 'held'", "UPDATE place SET seq = ?1"] {
+        assert_eq!(conn.execute(sql, [past + 1000]).unwrap(), 1);
+    }
     let count = || -> u32 {
         conn.query_row("SELECT count(*) FROM line WHERE name LIKE 'old-%'", [], |row| row.get(0))
             .unwrap()
@@ -293,6 +299,10 @@ async fn lines_long_idle_are_forgotten_and_tokens_go_on() {
     println!("500 idle lines were forgotten after {rounds} new ones");
     let last: i64 = conn.query_row("SELECT last FROM meta", [], |row| row.get(0)).unwrap();
     assert_eq!(last, past + 499);
+    let token = Seq((past + 1000).unsigned_abs());
+    let kept = enter(&store, &held, &holder, Enter::Keep(token)).await;
+    assert_eq!(kept, Standing::Admitted(token));
+    assert!(matches!(enter(&store, &held, &fresh(), Enter::Try).await, Standing::Waiting { .. }));
     // Were the wall clock behind, a forgotten line's tokens would go on from there.
     let ahead = i64::try_from(clock::wall_micros()).unwrap() + 1_000_000_000;
     conn.execute("UPDATE meta SET last = ?1", [ahead]).unwrap();

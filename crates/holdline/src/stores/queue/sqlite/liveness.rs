@@ -320,6 +320,7 @@ impl PeerLock {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_lock_is_held_until_it_is_dropped() {
@@ -331,6 +332,8 @@ mod tests {
         assert!(any_held(&folder.path().join("live")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![], vec![]));
         let process = own_lock.process;
+        liveness_dir.clear(process);
+        assert!(own_lock.is_visible(), "it lives");
         drop(own_lock);
         assert!(peer.is_free());
         assert!(!any_held(&folder.path().join("live")).unwrap());
@@ -383,6 +386,43 @@ mod tests {
         assert_eq!(taken, Err(Errno::WOULDBLOCK));
         take().unwrap();
         peer.if_free(|| panic!("it lives"));
+    }
+
+    /// Another process that sweeps may just hold the lock that this one has created.
+    #[test]
+    fn a_process_that_starts_while_another_sweeps_holds_its_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
+        let take = |path: &Path| {
+            let file = fs::File::open(path)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+            io::Result::Ok(file)
+        };
+        let sweep = || -> Vec<_> {
+            let entries = fs::read_dir(folder.path()).unwrap().flatten();
+            entries.filter_map(|entry| take(&entry.path()).ok()).collect()
+        };
+        // Whether it holds its lock, and whether there was another one that it could not take.
+        let start = || {
+            let Ok(own_lock) = liveness_dir.create_own() else { return (false, false) };
+            let held = take(&own_lock.path).is_err();
+            let _ = fs::remove_file(&own_lock.path);
+            (held, fs::read_dir(folder.path()).is_ok_and(|mut left| left.next().is_some()))
+        };
+        let over = AtomicBool::new(false);
+        let started = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut held = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    held = sweep();
+                }
+                drop(held);
+            });
+            let started = (0..20_000).map(|_| start()).find(|it| *it != (true, false));
+            over.store(true, Ordering::Relaxed);
+            started
+        });
+        assert!(started.is_none_or(|(held, _)| held), "it would be taken for dead");
     }
 
     #[test]
