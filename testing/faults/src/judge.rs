@@ -315,7 +315,7 @@ mod tests {
         assert!(told_late(&forced(40), 50).is_none());
     }
 
-    /// A process that stands still may not have learned of it; what happens to another is no excuse.
+    /// A process that stands still may not have learned of it. Faults of another are no excuse.
     #[test]
     fn a_victim_that_claims_late_is_excused_by_its_own_faults_only() {
         let claims = |target: &str, t| {
