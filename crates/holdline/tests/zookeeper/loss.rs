@@ -78,6 +78,24 @@ async fn a_connection_that_breaks_takes_no_lock_along() {
     guard.unlock().await.expect("held");
 }
 
+/// A node is deleted while its holder is not connected: the holder is told when it is again, since
+/// its watches are set again on the new connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_during_an_interruption_is_told_after_it() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let raw = servers.raw().await;
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
+    let path = format!("/x/{child}");
+    until("its watch", async || servers.ask(0, "wchp").contains(&path)).await;
+    link.cut();
+    raw.delete(&path, None).await.expect("works");
+    link.mend();
+    soon("the loss", guard.lost()).await;
+}
+
 /// The node is made, and the answer to that is lost: it is found again, and not made twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_makes_no_second_node() {
