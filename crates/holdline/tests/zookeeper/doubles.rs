@@ -1,8 +1,9 @@
 //! Two nodes of one ticket, which would keep itself out for ever.
 
-use holdline::{ErrorKind, Mutex, open};
+use crate::linked;
+use holdline::{ErrorKind, Mutex};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Link, persist, soon, until};
+use holdline_testkit::{persist, soon, until};
 use std::time::Duration;
 use zookeeper_client as zk;
 
@@ -36,8 +37,7 @@ async fn a_waiter_is_not_kept_out_by_a_node_of_its_own() {
 async fn answers_that_a_restart_loses_make_no_second_place() {
     let Some(mut servers) = start(1) else { return };
     let raw = servers.raw().await;
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let mut made = 0;
     for _ in 0..4 {
         soon("a lock", persist(Mutex::new(&client, "x"))).await.unlock().await.expect("held");

@@ -1,9 +1,10 @@
 //! A holder that was removed by force finds out by whom and why; the one to remove can be named.
 
+use crate::linked;
 use holdline::store::EVICTIONS_KEPT;
-use holdline::{Mutex, Semaphore, open};
+use holdline::{Mutex, Semaphore};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Link, soon, until};
+use holdline_testkit::{soon, until};
 use std::collections::HashSet;
 use std::time::Duration;
 use zookeeper_client as zk;
@@ -111,8 +112,7 @@ async fn two_removals_at_once_keep_both_reasons() {
 async fn a_removal_whose_answer_is_lost_is_told_of() {
     let Some(servers) = start(1) else { return };
     let (victim, raw) = (servers.client().await, servers.raw().await);
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let breaker = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (breaker, link) = linked(&servers, "").await;
     let guard = soon("the lock", Mutex::new(&victim, "x").lock()).await.expect("works");
     breaker.inspect("x").await.expect("works"); // it is connected
     let ticket = guard.ticket();

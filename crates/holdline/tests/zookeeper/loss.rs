@@ -1,18 +1,12 @@
 //! Losses that come from outside, and replies that do not come.
 
+use crate::linked;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Client, Mutex, Name, RwLock, Semaphore, open};
-use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Link, persist, soon, until};
+use holdline::{Mutex, Name, RwLock, Semaphore};
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{persist, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A client whose connection we can cut, with a session of 5 s.
-async fn linked(servers: &Servers) -> (Client, Link) {
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let url = format!("zookeeper://{}?session=5s", link.address());
-    (open(&url).await.expect("a good URL"), link)
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_node_is_noticed_at_once() {
@@ -56,8 +50,7 @@ async fn deleted_after_writes(writes: &[&[u8]]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_takes_no_lock_along() {
     let Some(servers) = start(1) else { return };
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let other = servers.client().await;
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
     let permits = Semaphore::new(&other, "s", 1).acquire(1).await.expect("works");
@@ -83,8 +76,7 @@ async fn a_connection_that_breaks_takes_no_lock_along() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_during_an_interruption_is_told_after_it() {
     let Some(servers) = start(1) else { return };
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let raw = servers.raw().await;
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
     let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
@@ -100,8 +92,7 @@ async fn a_deletion_during_an_interruption_is_told_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_makes_no_second_node() {
     let Some(servers) = start(1) else { return };
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let raw = servers.raw().await;
     Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
     for number in 1..=10 {
@@ -122,7 +113,7 @@ async fn a_lost_answer_makes_no_second_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_a_downgrade_costs_no_lock() {
     let Some(servers) = start(1) else { return };
-    let (client, link) = linked(&servers).await;
+    let (client, link) = linked(&servers, "?session=5s").await;
     let raw = servers.raw().await;
     let lease = Duration::from_millis(1500);
     let lock = RwLock::new(&client, "x").lease(lease);
@@ -160,8 +151,8 @@ async fn a_reader_that_was_a_writer_notices_that_its_node_is_deleted() {
     let raw = servers.raw().await;
     let lock = RwLock::new(&client, "x").lease(Duration::from_millis(1500));
     let writer = soon("the lock", lock.write()).await.expect("works");
-    // It is watched by now, under its first name.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let written = raw.list_children("/x").await.expect("works").pop().expect("ours");
+    until("its watch", async || servers.ask(0, "wchp").contains(&written)).await;
     let reader = writer.downgrade().await.map_err(|(_, error)| error).expect("held");
     let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
     assert!(child.contains("__READ__"), "{child}");
@@ -282,7 +273,7 @@ async fn a_waiter_whose_node_goes_takes_a_new_place() {
 async fn a_waiter_whose_session_dies_does_not_wait_on() {
     let Some(servers) = start(1) else { return };
     let holder = servers.client().await;
-    let (client, link) = linked(&servers).await;
+    let (client, link) = linked(&servers, "?session=5s").await;
     let guard = Mutex::new(&holder, "x").lock().await.expect("works");
     let lock = Mutex::new(&client, "x").lease(Duration::from_millis(1500));
     let waiter = tokio::spawn(async move { lock.lock().await });

@@ -28,3 +28,14 @@ mod trips;
 mod uncontended;
 mod unreliable;
 mod users;
+
+use holdline::Client;
+use holdline_testkit::Link;
+use holdline_testkit::zookeeper::Servers;
+
+/// A client of the first member through a link of its own, whose URL ends with these options.
+async fn linked(servers: &Servers, options: &str) -> (Client, Link) {
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let url = format!("zookeeper://{}{options}", link.address());
+    (holdline::open(&url).await.expect("a good URL"), link)
+}

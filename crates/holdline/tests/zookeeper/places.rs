@@ -1,17 +1,15 @@
 //! Places that a request may have made, or may yet make, when its ticket is given up.
 
-use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Mutex, Name, open};
+use crate::linked;
+use holdline::store::{Enter, Standing, Ticket};
+use holdline::{Mutex, Name};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Link, Way, soon, until};
+use holdline_testkit::{Way, soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 
-const ID: TicketId = TicketId(7);
-
 fn ticket(wait_lease: Duration) -> Ticket {
-    let lease = Duration::from_secs(10);
-    Ticket { id: ID, weight: 1, capacity: 1, lease, wait_lease, token_count: 1, min_token: 0 }
+    Ticket { wait_lease, ..holdline_testkit::ticket(7, Duration::from_secs(10)) }
 }
 
 /// The node is made, and its answer is on its way when the ticket leaves; then nobody waits for the
@@ -20,8 +18,7 @@ fn ticket(wait_lease: Duration) -> Ticket {
 async fn a_ticket_that_leaves_while_its_node_is_made_leaves_none() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("works");
     guard.unlock().await.expect("held");
     let (store, line) = (Arc::clone(client.store()), Name::new("x").expect("good"));
@@ -39,7 +36,7 @@ async fn a_ticket_that_leaves_while_its_node_is_made_leaves_none() {
         standing = &mut entering => panic!("there was no answer: {standing:?}"),
         () = made => {}
     }
-    let mut leaving = Box::pin(store.leave(&line, ID));
+    let mut leaving = Box::pin(store.leave(&line, ticket.id));
     let early = futures_util::poll!(&mut leaving);
     assert!(early.is_pending(), "it is not known: {early:?}");
     let again = soon("an answer", store.enter(&line, &ticket, &note, Enter::Queue)).await;
@@ -66,7 +63,7 @@ async fn a_waiter_that_has_lapsed_is_not_entered_again() {
     let places = async || raw.list_children("/x").await.expect("works").len();
     until("it is removed", async || places().await == 1).await;
     // Then nothing is left of it in its client, either, but that it has lapsed.
-    let there = soon("an answer", store.leave(&line, ID)).await.expect("works");
+    let there = soon("an answer", store.leave(&line, ticket.id)).await.expect("works");
     assert!(!there);
     assert_eq!(enter().await.expect("works"), Standing::Lost);
     assert_eq!(places().await, 1);
@@ -79,8 +76,7 @@ async fn a_try_that_somebody_overtakes_leaves_no_node() {
     let Some(servers) = start(1) else { return };
     let rival = servers.client().await;
     let raw = servers.raw().await;
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     for _ in 0..3 {
         let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("works");
         guard.unlock().await.expect("held");

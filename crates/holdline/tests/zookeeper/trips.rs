@@ -1,8 +1,9 @@
 //! How many times a lock goes to the server and back.
 
-use holdline::{Mutex, RwLock, open};
+use crate::linked;
+use holdline::{Mutex, RwLock};
 use holdline_testkit::zookeeper::start;
-use holdline_testkit::{Link, persist, soon};
+use holdline_testkit::{persist, soon};
 use std::time::{Duration, Instant};
 
 /// There and back.
@@ -30,8 +31,7 @@ async fn takes(trips: u32, mut work: impl AsyncFnMut()) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_and_unlock_are_two_round_trips() {
     let Some(servers) = start(1) else { return };
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     for name in ["x", "rw"] {
         let guard = soon("the lock", Mutex::new(&client, name).lock()).await.expect("there");
         guard.unlock().await.expect("held");

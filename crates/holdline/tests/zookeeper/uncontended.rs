@@ -1,10 +1,11 @@
 //! A line that only this client has used, so that it no longer lists it: whatever another client
 //! does there comes to light with the next number.
 
+use crate::linked;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Client, ErrorKind, Mutex, Name, open};
+use holdline::{Client, ErrorKind, Mutex, Name};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Link, Way, soon, until};
+use holdline_testkit::{Way, soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 use zookeeper_client as zk;
@@ -108,8 +109,7 @@ async fn a_line_that_was_made_again_is_another_line() {
 async fn a_line_that_was_made_again_during_an_interruption_is_another_line() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let numbers = use_alone(&servers, &client).await;
     link.cut();
     make_again(&raw, numbers).await;
@@ -123,8 +123,7 @@ async fn a_line_that_was_made_again_during_an_interruption_is_another_line() {
 async fn a_line_that_was_made_again_just_before_the_new_node_is_another_line() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
-    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
-    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let (client, link) = linked(&servers, "").await;
     let numbers = use_alone(&servers, &client).await;
     link.stall(Way::Requests);
     let mut entering = Box::pin(enter(&client, 1, (1, 1)));
