@@ -15,11 +15,12 @@ const TOOLS: &[Tool] = &[
     Tool { name: "debootstrap", proof: &["debootstrap", "--version"], package: "debootstrap" },
 ];
 
-/// Options with which it compiles in a quarter of the time.
+/// Options with which it is compiled in a quarter of the time, and packed quickly.
 const QUICKLY: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ("DPKG_DEB_COMPRESSOR_LEVEL", "1"),
 ];
 
 pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {

@@ -17,10 +17,14 @@ pub(super) fn step(run: &Run<'_>) -> Outcome<Verdict> {
 }
 
 fn install_first(run: &Run<'_>) -> Verdict {
-    let root = tools().display().to_string();
     // Without optimization and debug information it is there sooner, and quick enough.
-    let install =
-        ["install", "cargo-deny", "--version", VERSION, "--locked", "--debug", "--root", &root];
+    let mut install = vec!["install", "cargo-deny", "--version", VERSION, "--locked", "--debug"];
+    let root = tools().display().to_string();
+    // A machine of CI may keep the folder of Cargo's programs for its next run; elsewhere nothing is
+    // installed beyond the project.
+    if !run.common.in_ci {
+        install.extend(["--root", &root]);
+    }
     if std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
         let advice = format!("cargo-deny is missing; get it by `cargo {}`.", install.join(" "));
         return if run.common.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };
