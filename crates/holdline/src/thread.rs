@@ -96,7 +96,8 @@ fn short(name: &str, error: io::Error) -> Error {
     let mut message =
         format!("the thread {name}, without which no lock can be kept, could not be started");
     if error.kind() == io::ErrorKind::WouldBlock {
-        message.push_str(": this user may have no more threads (ulimit -u)");
+        // The system says so too if there is no memory for the stack.
+        message.push_str(": this user may have no more threads (ulimit -u), or no memory is left");
     }
     Error::because(ErrorKind::Unavailable, message, error)
 }

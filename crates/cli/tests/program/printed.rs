@@ -137,6 +137,28 @@ fn without_threads_it_says_what_is_missing_or_renews() {
         assert_eq!(run.code == 71, run.err.contains("(ulimit -u)"), "{runs:#?}");
     }
     assert!(runs[0].code == 71 && runs[5].code == 0, "{runs:#?}");
+    assert!(runs[0].err.contains("memory"), "{runs:#?}");
+}
+
+/// The threads that stores need are started before they connect, so no server is asked.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_threads_every_store_says_what_is_missing() {
+    if !users::may_change_user() {
+        return;
+    }
+    let (place, program) = users::place();
+    let user = 60_000 + std::process::id() % 4_000;
+    let bash = std::path::Path::new("bash");
+    for store in ["postgres", "mysql", "etcd", "zookeeper"] {
+        let path = if store == "etcd" { "" } else { "/x" };
+        let url = format!("{store}://127.0.0.1:1{path}");
+        let shell = ["-c", "ulimit -u 1; exec \"$0\" \"$@\"", program.to_str().unwrap()];
+        let args = [&shell[..], &["run", "-n", "x", "--", "true"]].concat();
+        let run = Running::start(&mut users::user(&place, bash, user, "", &url, &args)).end();
+        assert_eq!(run.code, 71, "{url}: {run:?}");
+        assert!(run.err.contains("(ulimit -u)"), "{url}: {run:?}");
+    }
 }
 
 #[test]

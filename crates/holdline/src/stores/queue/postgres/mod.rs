@@ -66,6 +66,8 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 }
 
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
+    // The error keeps its cause here; a fault of a connection has only the text.
+    session::runtime()?;
     Ok(match address.scheme {
         Scheme::Table => Arc::new(Table::open(address).await?),
         Scheme::Shedlock => Arc::new(Shedlock(shedlock::Rows::open(address).await?)),
