@@ -261,3 +261,19 @@ fn changed_bytes_are_an_error() {
     println!("{refusals} refusals");
     assert!(refusals > 300);
 }
+
+/// SQLite itself only says that it cannot open such a file.
+#[test]
+fn a_path_that_is_too_long_is_refused_as_such() {
+    let place = tempfile::tempdir().unwrap();
+    let mut folder = place.path().canonicalize().unwrap();
+    while folder.as_os_str().len() < 400 {
+        folder.push("f".repeat(60));
+    }
+    fs::create_dir_all(&folder).unwrap();
+    let name = |length: usize| "n".repeat(length - folder.as_os_str().len() - 1);
+    File::open(folder.join(name(504))).expect("SQLite takes it");
+    let error = File::open(folder.join(name(505))).expect_err("SQLite refuses it");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("505 bytes"), "{error}");
+}

@@ -103,6 +103,9 @@ fn extended(error: &rusqlite::Error) -> Option<i32> {
 /// folder.
 const DESCRIPTORS: usize = 4;
 
+/// The length of the longest path, in bytes, at which SQLite opens a database.
+const LONGEST_PATH: usize = 504;
+
 /// The reason why this process cannot write the database, which SQLite does not report, if it can
 /// be found. Does not open the database's files: closing one would end SQLite's locks on it.
 pub(super) fn obstacle(path: &Path) -> Option<Error> {
@@ -123,6 +126,15 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
         Ok(file) => file,
         Err(error) => return Some(refused(OPEN, path, error)),
     };
+    let length = file.as_os_str().len();
+    if length > LONGEST_PATH {
+        let message = format!(
+            "could not open the lock database {}: its path has {length} bytes, and SQLite takes \
+             {LONGEST_PATH} at most; choose a shorter one",
+            file.display()
+        );
+        return Some(Error::new(ErrorKind::Invalid, message));
+    }
     let access = Access::READ_OK | Access::WRITE_OK;
     let others = BESIDE.map(|ending| beside(&file, ending));
     writable(path, access)
