@@ -52,6 +52,7 @@ fn name() -> Name {
     Name::new("x").expect("fine")
 }
 
+/// A ticket that does not lapse while a test waits for its departure.
 fn ticket(id: u128) -> Ticket {
-    holdline_testkit::ticket(id, Duration::from_secs(60))
+    holdline_testkit::ticket(id, Duration::from_secs(3600))
 }
