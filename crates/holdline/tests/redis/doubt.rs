@@ -147,6 +147,8 @@ struct LateState {
     /// What is said instead of the reply to the call that is kept back; nothing if the connection
     /// is closed.
     says: &'static str,
+    /// Whether the call after the one that is answered so is kept back, too.
+    keeps_two: bool,
     refuses: bool,
     kept: Vec<u8>,
 }
@@ -214,9 +216,10 @@ fn pass_on(state: &Cell<LateState>, mut client: &TcpStream, mut server: &TcpStre
         let request = &bytes[..size];
         let mut state = state.lock().expect("no panic");
         if state.keeps_next && request.windows(7).any(|word| word == b"EVALSHA") {
-            state.keeps_next = false;
+            state.keeps_next = std::mem::take(&mut state.keeps_two);
             state.kept = request.to_vec();
-            if !state.says.is_empty() && client.write_all(state.says.as_bytes()).is_ok() {
+            let says = std::mem::take(&mut state.says);
+            if !says.is_empty() && client.write_all(says.as_bytes()).is_ok() {
                 continue;
             }
             break;
@@ -439,4 +442,41 @@ async fn a_request_without_a_line_is_given_up_behind_it() {
             assert_eq!(direct.inspect("x").await.expect("works").holders, [], "{scheme}");
         }
     }
+}
+
+/// A client over a proxy, one without, and the id of a holder of another library's, whose lock is
+/// to be broken.
+async fn holder(server: &Server) -> (Late, Client, TicketId) {
+    let late = Late::to(server);
+    let (direct, over) = (server.open(OPTIONS[1]).await, late.open(OPTIONS[1]).await);
+    let _: String = server.query(&["SET", "lock:x", "first", "PX", "60000"]);
+    let first = direct.inspect("x").await.expect("works").holders.remove(0).id;
+    (late, over, first)
+}
+
+/// The reply to a look at that holder's lock.
+const FIRST: &str = "*3\r\n$5\r\nfirst\r\n:60000\r\n$-1\r\n";
+
+/// G8: the lock of another library's client has another holder by now than when it was looked at.
+#[tokio::test]
+async fn the_next_holder_is_not_removed_instead_of_the_one_that_was_named() {
+    let Some(server) = private("late_holder", &[]) else { return };
+    let (late, over, first) = holder(&server).await;
+    let _: String = server.query(&["SET", "lock:x", "next", "PX", "60000"]);
+    late.keep_next_and_say(FIRST);
+    assert_eq!(over.force_unlock("x", first, "test").await.expect("works"), None);
+    assert_eq!(server.query::<String>(&["GET", "lock:x"]), "next");
+}
+
+/// It was there when it was looked at, and not when it was asked for again: the request without a
+/// reply may have removed it.
+#[tokio::test]
+async fn whether_a_lock_without_a_line_was_broken_is_not_guessed() {
+    let Some(server) = private("half_broken_string", &[]) else { return };
+    let (late, over, first) = holder(&server).await;
+    let _: i64 = server.query(&["DEL", "lock:x"]);
+    late.keep_next_and_say(FIRST);
+    late.state.lock().expect("no panic").keeps_two = true;
+    let error = over.force_unlock("x", first, "test").await.expect_err("nobody knows");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
 }
