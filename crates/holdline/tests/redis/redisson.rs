@@ -91,6 +91,8 @@ async fn we_hold_as_they_would() {
     })
     .await;
     assert!(left <= 6000 && guard.is_valid());
+    let left: i64 = server.query(&["PTTL", "{jobs}:holdline"]);
+    assert!((1..=6000).contains(&left), "the note ends with the lock: {left}");
     let info = client.inspect("jobs").await.expect("works");
     assert_eq!(info.holders[0].note.label.as_deref(), Some("mine"));
     guard.unlock().await.expect("held");

@@ -1,7 +1,7 @@
 //! `?scheme=string` beside the clients that it shares locks with, as their commands.
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, blocking, open};
+use holdline::{Backoff, Client, Election, ErrorKind, Mutex, Name, Semaphore, blocking, open};
 use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{persist, released, soon, until};
 use std::sync::Arc;
@@ -53,6 +53,19 @@ async fn a_lock_whose_key_is_that_of_a_signal_stays() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
 
+/// One element for each release, and it does not stay.
+#[tokio::test]
+async fn a_signal_that_nobody_waits_for_goes() {
+    let Some(server) = private("string_gone", &[]) else { return };
+    let client = open(&(url(&server) + "&signal_list=free:")).await.expect("opens");
+    for _ in 0..2 {
+        let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
+        guard.unlock().await.expect("held");
+        assert!(server.query::<i64>(&["LLEN", "free:jobs"]) <= 1);
+        assert_ne!(server.query::<i64>(&["PTTL", "free:jobs"]), -1, "it stays");
+    }
+}
+
 #[tokio::test]
 async fn we_hold_while_they_wait() {
     let Some(server) = private("string_we", &[]) else { return };
@@ -95,6 +108,21 @@ fn a_holder_whose_note_changes_is_removed_by_force() {
         });
         assert_eq!(removed.expect("works"), Some(0), "turn {turn}");
     }
+}
+
+/// A leader that proclaims another value still has no more than its lease. G11.
+#[tokio::test]
+async fn a_holder_whose_note_changes_keeps_its_lease() {
+    let Some(server) = private("string_lease", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    let election = Election::new(&client, "jobs").lease(Duration::from_secs(60));
+    let leader = election.campaign("one").await.expect("works");
+    leader.proclaim("two").await.expect("it leads");
+    let seen = election.leader().await.expect("works").expect("it leads");
+    assert_eq!(seen.value, "two");
+    let left: i64 = server.query(&["PTTL", "jobs"]);
+    assert!((1..=60_000).contains(&left), "{left}");
+    leader.resign().await.expect("it led");
 }
 
 #[tokio::test]
