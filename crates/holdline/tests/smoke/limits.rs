@@ -1,7 +1,7 @@
 //! What ends by time: the place of a dead waiter, an outage, some of several locks, a look at a
 //! group.
 
-use super::scripted::{ADMITTED, Answer, Scripted};
+use super::scripted::{Answer, Scripted};
 use futures_util::FutureExt;
 use holdline::store::{Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
@@ -245,16 +245,36 @@ async fn tasks_behind_one_that_is_refused() {
     assert_eq!(chaos.count(Op::Enter), 3);
 }
 
+/// Those behind it go on: it waits out no outage, and they do. G24.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_behind_one_that_waits_out_no_outage() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let client = chaos.client();
+    client.inspect("x").await.expect("memory works");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let hasty = Mutex::new(&client.clone().outage(Duration::ZERO), "x");
+    let lock = Mutex::new(&client, "x");
+    let hasty = async {
+        let error = hasty.lock().await.expect_err("the store is away");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        chaos.heal();
+    };
+    let ((), next) = tokio::join!(hasty, lock.lock());
+    next.expect("it is back").unlock().await.expect("it was held");
+}
+
 /// Those behind it go on: its own limit, and not the store, has ended its wait.
 #[tokio::test(flavor = "current_thread")]
 async fn tasks_behind_one_whose_time_is_over() {
-    let store = Scripted::new(|before, _| if before == 0 { Answer::Never } else { ADMITTED });
-    let client = store.client();
-    let lock = Mutex::new(&client, "x");
+    let chaos = Chaos::new(memory().await.store().clone());
+    chaos.calls(Op::Enter, 0, 1, Fault::HangBefore);
+    chaos.always(Op::Leave, Fault::FailBefore); // it has not answered that either
+    let lock = Mutex::new(&chaos.client(), "x");
     let brief = lock.lock_within(Duration::from_millis(50));
     let (brief, next) = tokio::join!(brief, lock.lock());
     let error = brief.expect_err("the store has not answered it");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    chaos.heal();
     next.expect("the store answers the next").unlock().await.expect("it was held");
 }
 
