@@ -3,9 +3,13 @@
 use super::scripted::{Answer, Scripted};
 use futures_util::FutureExt;
 use holdline::store::{Seq, Standing};
-use holdline::{Client, Election, ErrorKind, Loss, Multi, OnLoss, Owner, ReentrantMutex, RwLock};
+use holdline::{
+    Client, Election, ErrorKind, Group, Loss, Members, Multi, OnLoss, Owner, ReentrantMutex, Route,
+    RwLock,
+};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::until;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_millis(150);
@@ -95,6 +99,35 @@ async fn a_reentrant_lock_that_a_task_of_its_owner_waits_for() {
     drop(first);
 }
 
+/// The first gives up when the other's time is over: that does not begin again. G25.
+#[tokio::test(flavor = "current_thread")]
+async fn a_reentrant_lock_is_not_waited_for_longer_after_a_task_of_its_owner() {
+    let chaos = Chaos::new(memory().await.store().clone());
+    let (client, time, ended) = (chaos.client(), TIME * 4, AtomicBool::new(false));
+    let other = ReentrantMutex::new(&chaos.client(), "x");
+    let held = other.lock(&Owner::new()).await.expect("memory works");
+    let (lock, owner) = (ReentrantMutex::new(&client, "x"), Owner::new());
+    let mut first = Box::pin(lock.lock(&owner));
+    assert!((&mut first).now_or_never().is_none(), "it is held");
+    let mut second = Box::pin(lock.lock_within(&owner, time));
+    assert!((&mut second).now_or_never().is_none(), "the first waits");
+    tokio::time::sleep(time).await;
+    let asked = chaos.count(Op::Enter);
+    drop(first);
+    let second = async {
+        let second = second.await.expect("it is known");
+        ended.store(true, Ordering::Relaxed);
+        second
+    };
+    let released = async {
+        let answered = || chaos.count(Op::Enter) > asked && chaos.under_way(Op::Enter) == 0;
+        until("it has asked", async || ended.load(Ordering::Relaxed) || answered()).await;
+        held.unlock().await.expect("it was held");
+    };
+    let (second, ()) = tokio::join!(second, released);
+    assert!(second.is_none(), "its time was over");
+}
+
 /// However many locks their owners have had since.
 #[tokio::test(flavor = "current_thread")]
 async fn a_reentrant_lock_stays_its_owners_among_many_others() {
@@ -128,6 +161,74 @@ async fn a_reentrant_lock_that_is_waited_for_stays_its_owners_among_many_others(
     assert!(inner.is_some_and(|inner| inner.token() == outer.token()), "it is not its owner's");
 }
 
+/// At once, though its last look at the members is good for long. G26.
+#[tokio::test(flavor = "current_thread")]
+async fn a_member_that_has_lost_its_place_owns_no_key() {
+    let client = memory().await;
+    let member = Group::new(&client, "x").stale_after(TIME * 4000).join("one:1").await;
+    let member = member.expect("memory works");
+    let Ok(Route::Mine(owned)) = member.route("key").await else { panic!("it is alone") };
+    assert!(owned.is_valid());
+    client.force_unlock("x", member.ticket(), "").await.expect("works").expect("it was there");
+    member.lost().await;
+    assert!(!owned.is_valid());
+    tokio::time::timeout(TIME * 100, owned.lost()).await.expect("it is told");
+    let error = owned.protect(async {}).await.expect_err("it was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+/// It has its place long after it asked for it, and waits from then on: by then no other member
+/// relies on a look that does not show it. G26.
+#[tokio::test(flavor = "current_thread")]
+async fn a_member_waits_from_when_it_has_its_place() {
+    let (chaos, stale_after) = (Chaos::new(memory().await.store().clone()), TIME * 20);
+    let group = || Group::new(&chaos.client(), "x").stale_after(stale_after).lease(TIME * 400);
+    let one = group().join("one:1").await.expect("memory works");
+    let members = Members::of(["one:1", "two:1"]);
+    let key = (0..1000).map(|n| n.to_string()).find(|key| members.owner(key) == Some("two:1"));
+    let key = key.expect("half of them");
+    chaos.calls(Op::Enter, 0, 1, Fault::Stutter(1));
+    let other = group();
+    let mut joins = Box::pin(other.join("two:1"));
+    let requests = chaos.count(Op::Enter);
+    while chaos.count(Op::Enter) == requests {
+        assert!((&mut joins).now_or_never().is_none(), "it has no place yet");
+    }
+    tokio::time::sleep(stale_after / 4).await; // the next look of the first is due
+    let Ok(Route::Mine(owned)) = one.route(&key).await else { panic!("it is alone") };
+    let two = joins.await.expect("memory works");
+    assert!(!owned.is_valid(), "the key may have two owners");
+    drop(owned);
+    drop(two);
+}
+
+/// What was seen last is not passed off as what is there now.
+#[tokio::test(flavor = "current_thread")]
+async fn members_that_cannot_be_looked_at_are_unknown() {
+    let (chaos, stale_after) = (Chaos::new(memory().await.store().clone()), TIME * 2);
+    let group = Group::new(&chaos.client(), "x").stale_after(stale_after).lease(TIME * 400);
+    let member = group.join("one:1").await.expect("memory works");
+    chaos.always(Op::Snapshot, Fault::FailBefore);
+    tokio::time::sleep(stale_after).await;
+    let error = member.members().await.expect_err("nobody knows");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(member.is_valid());
+}
+
+/// The members are looked at again after the wait for another task. That may have been long.
+#[tokio::test(flavor = "current_thread")]
+async fn a_task_waits_for_a_key_for_longer_than_a_look_is_good() {
+    let stale_after = TIME * 8;
+    let group = Group::new(&memory().await, "x").stale_after(stale_after).lease(TIME * 400);
+    let member = group.join("one:1").await.expect("memory works");
+    let Ok(Route::Mine(owned)) = member.route("key").await else { panic!("it is alone") };
+    let mut next = Box::pin(member.route("key"));
+    assert!((&mut next).now_or_never().is_none(), "another task has it");
+    tokio::time::sleep(stale_after * 2).await;
+    drop(owned);
+    assert!(matches!(next.await.expect("memory works"), Route::Mine(_)));
+}
+
 /// An observer tells leaders apart by their tokens, not only by their values.
 #[tokio::test(flavor = "current_thread")]
 async fn a_new_leader_with_the_value_of_the_last_one_is_seen() {
@@ -137,6 +238,8 @@ async fn a_new_leader_with_the_value_of_the_last_one_is_seen() {
     let first = election.campaign("same").await.expect("memory works");
     let seen = observer.next().await.expect("memory works").expect("somebody leads");
     assert_eq!(seen.token, first.token());
+    let seen = tokio::time::timeout(TIME, observer.next()).await;
+    assert!(seen.is_err(), "nothing has changed: {seen:?}");
     first.resign().await.expect("it led");
     let second = election.campaign("same").await.expect("memory works");
     let seen = tokio::time::timeout(TIME * 100, observer.next()).await.expect("it is seen");
