@@ -26,7 +26,7 @@ pub(super) struct Executor {
     /// The length of the log, in pages, at which the next checkpoint is due.
     checkpoint_at: AtomicU32,
     /// The process that opened the store: neither threads nor an open database survive a fork.
-    pid: u32,
+    pub(super) pid: u32,
 }
 
 /// How many pages the log grows by between checkpoints: SQLite's default.

@@ -343,6 +343,18 @@ mod tests {
         assert!(liveness_dir.peer(process).is_none());
     }
 
+    /// A child that was forked off has a copy of the lock, and of the open file.
+    #[test]
+    fn a_forked_child_does_not_free_its_parents_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None, None).unwrap();
+        let own_lock = liveness_dir.create_own().unwrap();
+        let (process, path) = (own_lock.process, own_lock.path.clone());
+        let file = own_lock.file.try_clone().unwrap();
+        drop(OwnLock { process, file, path, pid: own_lock.pid + 1 });
+        assert!(!liveness_dir.peer(process).unwrap().is_free(), "its parent lives");
+    }
+
     #[test]
     fn a_link_in_place_of_the_folder_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();

@@ -554,6 +554,39 @@ mod tests {
         assert_eq!(shared.own(), None);
     }
 
+    /// They are its parent's.
+    #[test]
+    fn a_forked_child_leaves_the_files_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = Address::of(folder.path().join("locks.db"));
+        let mut shared = Shared::open(address).expect("a new database");
+        let made = shared.visible_lock(&mut shared.process_state.lock());
+        let own_lock = made.expect("a liveness lock").0;
+        shared.executor.pid += 1;
+        assert!(shared.in_opening_process().is_err_and(|it| it.kind() == ErrorKind::Invalid));
+        shared.close();
+        assert!(own_lock.is_visible(), "it is removed");
+        let liveness_dir = shared.liveness_dir().expect("it is there");
+        assert!(!liveness_dir.peer(own_lock.process).expect("it is there").is_free());
+    }
+
+    /// The worker may yet take a place in its name, which others then find dead.
+    #[test]
+    fn the_liveness_lock_of_a_store_that_still_works_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for works in [true, false] {
+            let shared = shared(&folder);
+            let made = shared.visible_lock(&mut shared.process_state.lock());
+            let process = made.expect("a liveness lock").0.process;
+            let job = works.then(|| shared.executor.announce());
+            shared.close();
+            let liveness_dir = shared.executor.site.liveness_dir().expect("it is there");
+            let is_free = liveness_dir.peer(process).map(|peer| peer.is_free());
+            assert_eq!(is_free, works.then_some(true));
+            drop(job);
+        }
+    }
+
     #[tokio::test]
     async fn a_waker_that_panics_ends_no_operation_of_others() {
         let folder = tempfile::tempdir().expect("a folder");
