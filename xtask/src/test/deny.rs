@@ -20,8 +20,8 @@ fn install_first(run: &Run<'_>) -> Verdict {
     // Without optimization and debug information it is there sooner, and quick enough.
     let mut install = vec!["install", "cargo-deny", "--version", VERSION, "--locked", "--debug"];
     let root = tools().display().to_string();
-    // A machine of CI may keep the folder of Cargo's programs for its next run; elsewhere nothing is
-    // installed beyond the project.
+    // A machine of CI may keep the folder of Cargo's programs for its next run. On other machines
+    // nothing is installed outside the project.
     if !run.common.in_ci {
         install.extend(["--root", &root]);
     }

@@ -45,7 +45,7 @@ fn exec(parent: i32, json: bool, file: &Path, argv: &[OsString]) -> i32 {
 #[cfg(target_os = "linux")]
 fn die_with_parent() {
     use rustix::process::{Signal, set_parent_process_death_signal};
-    // It fails only for a signal that does not exist.
+    // A filter of system calls may refuse it: the command then runs on if holdline is killed.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
