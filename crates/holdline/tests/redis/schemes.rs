@@ -212,9 +212,12 @@ async fn three_renewals_a_lease_of_which_one_is_enough() {
     let lease = ms(3000);
     let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
     let watcher = Watcher::of(&server);
-    tokio::time::sleep(lease * 2).await;
-    let renewals = watcher.gaps().len() + 1;
-    assert!((6..=9).contains(&renewals), "{renewals} in two leases");
+    until("some renewals", async || watcher.gaps().len() >= 8).await;
+    let mut gaps = watcher.gaps();
+    gaps.sort();
+    // On a busy machine some are late.
+    let usual = gaps[gaps.len() / 2];
+    assert!((lease / 6..=lease / 3).contains(&usual), "{gaps:?}");
     // Nothing comes through for half of a lease: two of the three.
     link.stall(Way::Both);
     tokio::time::sleep(lease / 2).await;
