@@ -124,11 +124,8 @@ fn without_threads_it_says_what_is_missing_or_renews() {
             std::fs::create_dir(&home).unwrap();
             std::os::unix::fs::chown(&home, Some(first + most), None).unwrap();
             let url = format!("sqlite:{}/locks.db", home.display());
-            let limit = format!("ulimit -u {most}; exec \"$0\" \"$@\"");
             let args = ["run", "--lease", "3s", "x", "--", "sleep", "4"];
-            let shell = [&["-c", &limit, program.to_str().unwrap()][..], &args].concat();
-            let bash = std::path::Path::new("bash");
-            Running::start(&mut users::user(&place, bash, first + most, "", &url, &shell))
+            with_threads(most, &place, &program, first + most, &url, &args)
         })
         .collect();
     let runs: Vec<_> = runs.into_iter().map(Running::end).collect();
@@ -149,16 +146,32 @@ fn without_threads_every_store_says_what_is_missing() {
     }
     let (place, program) = users::place();
     let user = 60_000 + std::process::id() % 4_000;
-    let bash = std::path::Path::new("bash");
-    for store in ["postgres", "mysql", "etcd", "zookeeper"] {
-        let path = if store == "etcd" { "" } else { "/x" };
-        let url = format!("{store}://127.0.0.1:1{path}");
-        let shell = ["-c", "ulimit -u 1; exec \"$0\" \"$@\"", program.to_str().unwrap()];
-        let args = [&shell[..], &["run", "-n", "x", "--", "true"]].concat();
-        let run = Running::start(&mut users::user(&place, bash, user, "", &url, &args)).end();
+    for url in [
+        "postgres://127.0.0.1:1/x",
+        "mysql://127.0.0.1:1/x",
+        "etcd://127.0.0.1:1",
+        "zookeeper://127.0.0.1:1/x",
+    ] {
+        let args = ["run", "-n", "x", "--", "true"];
+        let run = with_threads(1, &place, &program, user, url, &args).end();
         assert_eq!(run.code, 71, "{url}: {run:?}");
         assert!(run.err.contains("(ulimit -u)"), "{url}: {run:?}");
     }
+}
+
+/// Starts the program as a user of nothing else, with so many processes and threads at most.
+#[cfg(target_os = "linux")]
+fn with_threads(
+    most: u32,
+    place: &Place,
+    program: &std::path::Path,
+    user: u32,
+    url: &str,
+    args: &[&str],
+) -> Running {
+    let limit = format!("ulimit -u {most}; exec \"$0\" \"$@\"");
+    let shell = [&["-c", &limit, program.to_str().unwrap()], args].concat();
+    Running::start(&mut users::user(place, "bash".as_ref(), user, "", url, &shell))
 }
 
 #[test]

@@ -143,12 +143,10 @@ struct Late {
 
 #[derive(Default)]
 struct LateState {
-    keeps_next: bool,
-    /// What is said instead of the reply to the call that is kept back; nothing if the connection
-    /// is closed.
+    /// How many of the next calls are kept back.
+    keeps: usize,
+    /// What is said instead of the reply to the first of them; nothing if the connection is closed.
     says: &'static str,
-    /// Whether the call after the one that is answered so is kept back, too.
-    keeps_two: bool,
     refuses: bool,
     kept: Vec<u8>,
 }
@@ -180,13 +178,13 @@ impl Late {
 
     /// Keeps the next call of a script back, and closes its connection; and refuses new ones.
     fn keep_next(&self, refuses: bool) {
-        let state = LateState { keeps_next: true, refuses, ..LateState::default() };
+        let state = LateState { keeps: 1, refuses, ..LateState::default() };
         *self.state.lock().expect("no panic") = state;
     }
 
-    /// Keeps the next call of a script back, and says this to the caller.
-    fn keep_next_and_say(&self, says: &'static str) {
-        let state = LateState { keeps_next: true, says, ..LateState::default() };
+    /// Keeps so many of the next calls of a script back, and says this to the first caller.
+    fn keep_and_say(&self, keeps: usize, says: &'static str) {
+        let state = LateState { keeps, says, ..LateState::default() };
         *self.state.lock().expect("no panic") = state;
     }
 
@@ -215,8 +213,8 @@ fn pass_on(state: &Cell<LateState>, mut client: &TcpStream, mut server: &TcpStre
     while let Ok(size @ 1..) = client.read(&mut bytes) {
         let request = &bytes[..size];
         let mut state = state.lock().expect("no panic");
-        if state.keeps_next && request.windows(7).any(|word| word == b"EVALSHA") {
-            state.keeps_next = std::mem::take(&mut state.keeps_two);
+        if state.keeps > 0 && request.windows(7).any(|word| word == b"EVALSHA") {
+            state.keeps -= 1;
             state.kept = request.to_vec();
             let says = std::mem::take(&mut state.says);
             if !says.is_empty() && client.write_all(says.as_bytes()).is_ok() {
@@ -296,7 +294,7 @@ async fn a_request_whose_reply_makes_no_sense_is_barred() {
     let (late, direct) = (Late::to(&server), open(server.url()).await.expect("opens"));
     let over = late.open("").await;
     let (name, ticket) = (Name::new("x").expect("fine"), ticket(7, Duration::from_secs(60)));
-    late.keep_next_and_say(":7\r\n");
+    late.keep_and_say(1, ":7\r\n");
     let entered = over.store().enter(&name, &ticket, &Arc::from(""), Enter::Queue).await;
     assert_eq!(entered.expect_err("it is no answer").kind(), ErrorKind::Corrupt);
     assert!(!over.store().leave(&name, TicketId(7)).await.expect("works"), "it is not there yet");
@@ -317,7 +315,7 @@ async fn a_request_that_comes_late_is_barred_by_the_departure_that_is_answered()
     let request = std::mem::take(&mut late.state.lock().expect("no panic").kept);
     late.serve_again();
     until("it is connected", async || over.inspect("x").await.is_ok()).await;
-    late.keep_next_and_say("*0\r\n");
+    late.keep_and_say(1, "*0\r\n");
     let left = over.store().leave(&name, TicketId(7)).await;
     assert_eq!(left.expect_err("it is no answer").kind(), ErrorKind::Corrupt);
     assert!(!over.store().leave(&name, TicketId(7)).await.expect("works"), "it is not there yet");
@@ -463,7 +461,7 @@ async fn the_next_holder_is_not_removed_instead_of_the_one_that_was_named() {
     let Some(server) = private("late_holder", &[]) else { return };
     let (late, over, first) = holder(&server).await;
     let _: String = server.query(&["SET", "lock:x", "next", "PX", "60000"]);
-    late.keep_next_and_say(FIRST);
+    late.keep_and_say(1, FIRST);
     assert_eq!(over.force_unlock("x", first, "test").await.expect("works"), None);
     assert_eq!(server.query::<String>(&["GET", "lock:x"]), "next");
 }
@@ -475,8 +473,7 @@ async fn whether_a_lock_without_a_line_was_broken_is_not_guessed() {
     let Some(server) = private("half_broken_string", &[]) else { return };
     let (late, over, first) = holder(&server).await;
     let _: i64 = server.query(&["DEL", "lock:x"]);
-    late.keep_next_and_say(FIRST);
-    late.state.lock().expect("no panic").keeps_two = true;
+    late.keep_and_say(2, FIRST);
     let error = over.force_unlock("x", first, "test").await.expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
 }

@@ -217,7 +217,7 @@ async fn three_renewals_a_lease_of_which_one_is_enough() {
     gaps.sort();
     // On a busy machine some are late.
     let usual = gaps[gaps.len() / 2];
-    assert!((lease / 6..=lease / 3).contains(&usual), "{gaps:?}");
+    assert!((lease * 2 / 9..=lease / 3).contains(&usual), "{gaps:?}");
     // Nothing comes through for half of a lease: two of the three.
     link.stall(Way::Both);
     tokio::time::sleep(lease / 2).await;
