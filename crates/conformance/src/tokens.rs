@@ -4,6 +4,7 @@ use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use holdline::Fence;
 use holdline::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ group! { "tokens":
     they_rise_across_recipes needs Fences Weights,
     they_rise_along_a_handoff needs Fences Spans,
     a_handoff_is_bounded needs Spans,
+    a_handoff_lets_others_in needs Spans Queues,
     a_fence_keeps_old_holders_out needs Fences,
     force_does_not_fence_waiters needs Fences Queues,
 }
@@ -108,8 +110,37 @@ async fn they_rise_along_a_handoff(ctx: Ctx) {
     line(&ctx.client().await, &ctx.name("x"), 0, 0).await;
 }
 
-/// Local handoff in one client must let other clients in.
+/// A place in the store serves no more holders than were asked for.
 async fn a_handoff_is_bounded(ctx: Ctx) {
+    let (client, name) = (ctx.client().await, ctx.name("x"));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = Mutex::new(&client, &name).handoff(5, Duration::from_secs(60));
+            tokio::spawn(async move {
+                let mut places = Vec::new();
+                for _ in 0..20 {
+                    let guard = lock.lock().await.expect("the store is there");
+                    places.push(guard.ticket());
+                    tokio::task::yield_now().await;
+                    guard.unlock().await.expect("it was held");
+                }
+                places
+            })
+        })
+        .collect();
+    let mut holders = HashMap::<_, u32>::new();
+    for task in tasks {
+        for place in in_time("every task", task).await.expect("no task fails") {
+            *holders.entry(place).or_default() += 1;
+        }
+    }
+    assert!(holders.values().all(|holders| *holders <= 5), "{holders:?}");
+    line(&client, &name, 0, 0).await;
+}
+
+/// Local handoff in one client must let other clients in. Without a queue they would have to ask
+/// just between two places of that client.
+async fn a_handoff_lets_others_in(ctx: Ctx) {
     let (other, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, client) = ctx.chaos().await;
     let done = Arc::new(AtomicU64::new(0));

@@ -52,6 +52,10 @@ impl Mutex {
     /// `status` shows the first of the holders. If the next task's future is not polled, the lock
     /// is released after 3 s.
     ///
+    /// A quorum has no queue: there another process gets the lock only if it asks just after such a
+    /// release, before the next task here does. While tasks here are always waiting, that may take
+    /// very long.
+    ///
     /// Each lock reserves `most` tokens. If it is held for fewer microseconds than that, again and
     /// again, tokens run ahead of the store's clock, and fall if the store loses its data.
     ///
