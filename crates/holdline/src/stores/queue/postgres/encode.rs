@@ -12,6 +12,7 @@ use crate::store::{Enter, Refusal, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row};
 use crate::stores::queue::sql::{self, micros, number_of};
 use std::mem;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 
@@ -77,12 +78,12 @@ pub(super) fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Answer> {
     answers
 }
 
-/// The shortest and the longest pause of the first waiter that polls.
-const POLL_MIN: Duration = Duration::from_millis(10);
-const POLL_MAX: Duration = Duration::from_millis(250);
+/// The bounds of the pause of a waiter that polls: of the first, and of the others.
+const FIRST: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(250);
+const OTHERS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(1);
 
-/// Decodes the result of `enter`; `None` if it is malformed. Without notices, the first waiter asks
-/// again after an eighth of the time that it has waited, within bounds.
+/// Decodes the result of `enter`; `None` if it is malformed. Without notices, a waiter asks again
+/// after an eighth of the time that it has waited, within bounds.
 pub(super) fn standing(
     ticket: &Ticket,
     row: &Row,
@@ -93,12 +94,15 @@ pub(super) fn standing(
     let numbers = numbers?;
     let number = |at: usize| numbers.get(at).copied();
     let seq = number(1).and_then(|seq| u64::try_from(seq).ok());
-    let wait = match (number(2).and_then(|due| u64::try_from(due).ok()), seq) {
-        (Some(due), Some(seq @ 1..)) if !notices => {
+    let due = number(2).and_then(|due| u64::try_from(due).ok()).map(Duration::from_micros);
+    let wait = match (number(0)?, seq) {
+        (1, Some(seq @ 1..)) if !notices => {
             let waited = Duration::from_micros(number(3)?.abs_diff(seq.cast_signed()));
-            Some(Duration::from_micros(due).min((waited / 8).clamp(POLL_MIN, POLL_MAX)))
+            let bounds = if due.is_some() { FIRST } else { OTHERS };
+            let pause = (waited / 8).clamp(*bounds.start(), *bounds.end());
+            Some(due.map_or(pause, |due| due.min(pause)))
         }
-        (due, _) => due.map(Duration::from_micros),
+        _ => due,
     };
     sql::standing(ticket, number(0)?, seq, wait)
 }
@@ -106,6 +110,43 @@ pub(super) fn standing(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Sooner if a place may expire then; and also if the server's clock was set back.
+    #[test]
+    fn without_notices_a_waiter_asks_again_after_an_eighth_of_its_wait_within_bounds() {
+        let lease = Duration::from_secs(30);
+        let ticket = Ticket {
+            id: TicketId(1),
+            weight: 1,
+            capacity: 1,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        };
+        let asks = |waited_ms: i64, due: i64, notices: bool| {
+            let text = format!("{{1,1000000000,{due},{}}}", 1_000_000_000 + waited_ms * 1000);
+            match standing(&ticket, &Row(vec![Some(text.into_bytes())]), notices) {
+                Some(Ok(Standing::Waiting { again, .. })) => again.as_millis(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (first, other) = (20_000_000, -1);
+        for (waited_ms, first_asks, other_asks) in [
+            (0, 10, 100),
+            (400, 50, 100),
+            (1_600, 200, 200),
+            (4_000, 250, 500),
+            (80_000, 250, 1_000),
+        ] {
+            assert_eq!(asks(waited_ms, first, false), first_asks);
+            assert_eq!(asks(waited_ms, other, false), other_asks);
+            assert_eq!(asks(waited_ms, first, true), 10_000, "a third of its lease");
+            assert_eq!(asks(waited_ms, other, true), 10_000, "a third of its lease");
+        }
+        assert_eq!(asks(80_000, 30_000, false), 30, "a place may expire then");
+        assert_eq!(asks(-1_600, other, false), 200, "the clock was set back");
+    }
 
     #[test]
     fn parameters_are_constants() {
