@@ -467,6 +467,8 @@ mod tests {
     use crate::store::AsyncStore;
     use crate::stores::waiters::tests::Panics;
     use futures_util::FutureExt;
+    use rustix::fs::FlockOperation;
+    use rustix::io::Errno;
     use std::collections::HashSet;
     use std::future::Future;
     use std::pin::pin;
@@ -540,6 +542,36 @@ mod tests {
             try_thrice();
             assert_eq!(warnings.all().len(), 2, "it worked meanwhile");
         });
+    }
+
+    /// A process that has created its lock, and not yet taken it, seems to be dead. It must not
+    /// take the lock that is about to be removed.
+    #[test]
+    fn a_sweep_holds_the_lock_of_a_process_whose_places_it_removes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("locks.db");
+        let address = Address { busy_timeout: Duration::ZERO, ..Address::of(&path) };
+        let shared = Shared::open(address).expect("a new database");
+        shared.liveness_dir().expect("a new folder");
+        let lock = folder.path().join("locks.db.live/0000000000000007.lock");
+        let file = std::fs::File::create(&lock).expect("a liveness lock");
+        let other = rusqlite::Connection::open(&path).expect("it is there");
+        let place = "INSERT INTO place VALUES ('x', 1, zeroblob(16), 1, 1, 7, 0, '')";
+        other.execute_batch(place).expect("a place of process 7");
+        other.execute_batch("BEGIN IMMEDIATE").expect("nobody writes");
+        let attempts = Arc::new(Mutex::new(Vec::new()));
+        let tried = Arc::clone(&attempts);
+        // The warning that the places cannot be removed yet.
+        let log = holdline_testkit::on_event(tracing::Level::WARN, move |_| {
+            let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            tried.lock().push(taken);
+        });
+        tracing::subscriber::with_default(log, || shared.sweep());
+        assert_eq!(*attempts.lock(), [Err(Errno::WOULDBLOCK)]);
+        other.execute_batch("ROLLBACK").expect("it began");
+        assert!(lock.exists(), "its places are still there");
+        shared.sweep();
+        assert!(!lock.exists());
     }
 
     /// The worker may begin it just when the last handle is dropped.
