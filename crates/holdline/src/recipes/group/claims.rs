@@ -257,4 +257,18 @@ mod tests {
             slow = Claims::new(TicketId(SLOW.into()), STALE_AFTER, look(0, &[]), SLOW);
         }
     }
+
+    /// The answer shows no member that has come, claimed a key and left since the last look.
+    #[test]
+    fn a_look_that_is_answered_when_the_last_one_is_stale_needs_a_new_epoch() {
+        for (answered, next) in [(399, None), (400, Some(Step::TakeToken))] {
+            let mut claims = Claims::new(TicketId(SLOW.into()), STALE_AFTER, look(0, &[]), SLOW);
+            let mut looking = claims.start_looking(at(390));
+            assert_eq!(looking.step(at(390)), Step::Look, "the last one is not stale yet");
+            let relied_on = looking.looked(at(390), members(&[SLOW]), at(answered));
+            assert_eq!(relied_on.map(|(_, epoch)| epoch), next.is_none().then_some(SLOW));
+            let step = looking.step(at(answered));
+            assert!(next.is_none_or(|next| next == step), "{answered}: {step:?}");
+        }
+    }
 }
