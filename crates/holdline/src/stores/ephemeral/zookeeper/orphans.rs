@@ -148,7 +148,52 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::address::Address;
     use super::*;
+    use crate::names::Name;
+    use crate::store::{Enter, Ticket};
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use holdline_testkit::{soon, until};
+    use holdline_zookeeper_client::Mode;
+
+    /// A node without a ticket, and a second one of a ticket; not the ticket's own.
+    #[tokio::test]
+    async fn nodes_that_no_ticket_owns_are_removed_and_no_others() {
+        let Some(servers) = holdline_testkit::zookeeper::start(1) else { return };
+        let url = servers.url();
+        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
+        let address = Address::read("zookeeper", rest).expect("a good URL");
+        let shared = Shared::new(address).expect("the system has room");
+        let (line, ticket, note) = (Name::new("x").expect("good"), ticket(1, 1), Arc::from(""));
+        let ticket = Ticket { lease: Duration::from_secs(5), ..ticket };
+        let enter = || engine::enter(&shared, (&line, &ticket), &note, Enter::Queue);
+        until("a place", async || soon("an answer", enter()).await.is_ok()).await;
+        let record = shared.table.find(ticket.id).expect("it is known");
+        let session = Arc::clone(&record.base.session);
+        let own = record.own().expect("a node");
+        let (mode, acl) = (Mode::EphemeralSequential, shared.acl());
+        let second = record.stem(shared.address.dialect, &ticket);
+        let nobodys = record.stem(shared.address.dialect, &Ticket { id: TicketId(9), ..ticket });
+        let mut strays = Vec::new();
+        for stem in [second, nobodys] {
+            let create = || session.client.create(&stem, &[], mode, acl);
+            strays.push(soon("a node", create()).await.expect("works").0);
+        }
+        let is_there = async |path: &str| {
+            let stat = soon("an answer", session.client.check_stat(path)).await;
+            stat.expect("works").is_some()
+        };
+        until("removed", async || {
+            look(Arc::downgrade(&shared), Arc::clone(&session)).await;
+            !is_there(&strays[0]).await && !is_there(&strays[1]).await
+        })
+        .await;
+        // As if the list were older than the ticket's last move.
+        let child = record.place().entry.child.clone();
+        let parent = record.base.parent.clone();
+        shared.remove_orphan(&session, Orphan { parent, child, id: ticket.id }).await;
+        assert!(is_there(&own).await);
+    }
 
     #[test]
     fn servers_that_do_not_know_the_request_are_asked_once() {

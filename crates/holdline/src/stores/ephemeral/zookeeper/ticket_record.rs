@@ -356,6 +356,21 @@ mod tests {
         }
     }
 
+    /// Until its node is known, and while it moves, any of them may be its own.
+    #[test]
+    fn a_node_is_disowned_only_if_the_ticket_surely_has_another() {
+        let mut node = place(Time::NEVER);
+        let own = "_c_12345678-0000-0000-0000-000000000001-lock-0000000001";
+        let other = own.replace("0001", "0002");
+        assert!(!node.disowns(own), "no node is known");
+        node.is_at(&Member::read(own).expect("a place"), 5, 1);
+        assert!(!node.disowns(own) && node.disowns(&other));
+        node.doubtful = true;
+        assert!(!node.disowns(&other), "it may have moved there");
+        (node.doubtful, node.entry.moving) = (false, true);
+        assert!(!node.disowns(&other), "it may be moving there");
+    }
+
     #[test]
     fn proof_is_asked_for_less_and_less_often() {
         let mut node = place(Time::NEVER);
