@@ -301,3 +301,39 @@ impl Drop for Shared {
         self.table.nudge.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Name;
+    use crate::store::{Enter, Ticket, TicketId};
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use holdline_testkit::{soon, until};
+
+    /// The session ends long before its time, with the data of its server. Nobody renews here, and
+    /// nobody asks: the holder is told all the same, and the waiter woken.
+    #[tokio::test]
+    async fn the_end_of_a_session_is_told_to_all_its_tickets() {
+        let Some(mut servers) = holdline_testkit::zookeeper::start(1) else { return };
+        let url = format!("{}?session=60", servers.url());
+        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
+        let address = Address::read("zookeeper", rest).expect("a good URL");
+        let shared = Shared::new(address).expect("the system has room");
+        let (tell, mut told) = mpsc::unbounded_channel();
+        shared.table.loss.set(Arc::new(move |id| {
+            let _ = tell.send(id);
+        }));
+        let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+        let lease = Duration::from_secs(40);
+        let began = clock::now();
+        for id in [1, 2].map(TicketId) {
+            let ticket = Ticket { id, lease, wait_lease: lease, ..ticket(1, 1) };
+            let enter = || engine::enter(&shared, (&line, &ticket), &note, Enter::Queue);
+            until("in the line", async || soon("an answer", enter()).await.is_ok()).await;
+        }
+        servers.between_lives(|data| std::fs::remove_dir_all(data).expect("it is there"));
+        assert_eq!(soon("a hint", told.recv()).await, Some(TicketId(1)));
+        soon("a notice", engine::watch(&shared, TicketId(2))).await;
+        assert!(began.until(clock::now()) < lease, "their leases are over anyway");
+    }
+}
