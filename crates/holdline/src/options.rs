@@ -275,7 +275,7 @@ macro_rules! option_methods {
         }
 
         /// Keeps no place in the line while waiting: the first request after a release gets the
-        /// lock.
+        /// lock. That may take very long while another client locks again at once.
         pub fn unfair(mut self) -> Self {
             self.options.fair = false;
             self
