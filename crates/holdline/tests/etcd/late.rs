@@ -144,6 +144,29 @@ async fn a_late_request_of_a_failed_try_takes_no_lock() {
     until("no keys", async || servers.keys().is_empty()).await;
 }
 
+/// The lock is acquired by the second request, and released while the first is still late: that
+/// must not take the lock for nobody, although it is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_for_a_lock_that_was_released_takes_no_lock() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let (client, other) = (flaky.client().await, servers.client().await);
+    // It keeps the lease alive, and so all places on it.
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
+    soon("its release", guard.unlock()).await.expect("held");
+    let before = revision(&servers);
+    link.mend();
+    until("the late request", async || revision(&servers) > before).await;
+    let next = soon("the lock", Mutex::new(&other, "x").lock()).await.expect("it is there");
+    next.unlock().await.expect("held");
+    assert!(kept.is_valid());
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
 /// The same if its answer comes before that of the second one, which was carried out first: when
 /// the try has failed, no request of it is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
