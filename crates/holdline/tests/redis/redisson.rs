@@ -338,3 +338,18 @@ async fn a_lock_whose_key_is_anothers_note_is_refused() {
     let other = Mutex::new(&client, "jobs:holdline").try_lock().await;
     assert!(other.expect("a name like any other").is_some());
 }
+
+/// A hash that several have a field of is no lock that one of them can be removed from: the others
+/// would go with it.
+#[tokio::test]
+async fn of_several_owners_none_is_removed() {
+    let Some(server) = private("redisson_several", &[]) else { return };
+    let client = server.open("?scheme=redisson").await;
+    let another = THEIRS.replace(":37", ":38");
+    assert_eq!(server.query::<i64>(&["HSET", "jobs", THEIRS, "1", &another, "1"]), 2);
+    let info = client.inspect("jobs").await.expect("works");
+    let (line, id) = (Name::new("jobs").expect("good"), info.holders[0].id);
+    let error = client.store().evict(&line, id, "why").await.expect_err("there are others");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(server.query::<i64>(&["HLEN", "jobs"]), 2);
+}
