@@ -102,6 +102,47 @@ async fn an_acquisition_that_is_polled_after_its_lapse_touches_no_other_ticket()
     leave(holder).await;
 }
 
+/// A release that is kept but not polled lapses, and another ticket gets its slot, and so its key.
+/// When it is polled after all, it must not remove that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_is_polled_after_its_lapse_touches_no_other_ticket() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let lease = Duration::from_secs(6);
+    // It keeps the lease alive, which keys are named after.
+    let kept = Mutex::new(&client, "kept").lease(lease).lock().await.expect("it is there");
+    let note: Arc<str> = Arc::from("");
+    let enter = async |id, how| {
+        let ticket = ticket(id, lease);
+        soon("an answer", store.enter(&line, &ticket, &note, how)).await.expect("it is there")
+    };
+    let key = || servers.keys().into_iter().find(|key| key.starts_with("x/"));
+    assert!(matches!(enter(1, Enter::Queue).await, Standing::Admitted(_)));
+    let before = key();
+    let mut leaving = store.leave(&line, TicketId(1));
+    assert!((&mut leaving).now_or_never().is_none());
+    until("the lapse", async || key().is_none()).await;
+    let (mut holder, mut seq) = (2, None);
+    until("the same key", async || {
+        let Standing::Admitted(token) = enter(holder, Enter::Queue).await else { return false };
+        seq = Some(token);
+        if key() == before {
+            return true;
+        }
+        soon("its release", store.leave(&line, TicketId(holder))).await.expect("it is there");
+        holder += 1;
+        false
+    })
+    .await;
+    let seq = seq.expect("it holds");
+    soon("the late release", leaving).await.expect("it is there");
+    assert_eq!(enter(holder, Enter::Keep(seq)).await, Standing::Admitted(seq));
+    assert_eq!(key(), before, "its key was removed");
+    soon("its release", store.leave(&line, TicketId(holder))).await.expect("it is there");
+    kept.unlock().await.expect("held");
+}
+
 /// Two links to one server, so that a request can be late on one while the next overtakes it.
 pub(super) fn two_ways(servers: &Servers) -> FlakyLinks {
     let host = servers.hosts()[0].clone();
@@ -156,7 +197,13 @@ async fn a_late_request_for_a_lock_that_was_released_takes_no_lock() {
     let link = used(&flaky);
     link.stall(Way::Requests);
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
+    let key = || servers.keys().into_iter().find(|key| key.starts_with("x/"));
+    let before = key();
     soon("its release", guard.unlock()).await.expect("held");
+    // Its key may yet be written, and is then removed: no other ticket gets it.
+    let again = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
+    assert_ne!(key(), before);
+    soon("its release", again.unlock()).await.expect("held");
     let before = revision(&servers);
     link.mend();
     until("the late request", async || revision(&servers) > before).await;
