@@ -304,6 +304,21 @@ async fn a_look_at_a_group_that_became_stale() {
     drop(other);
 }
 
+/// A task that has waited for its turn at a key for longer than a look is valid looks again.
+#[tokio::test(flavor = "current_thread")]
+async fn a_turn_at_a_key_of_a_group_that_comes_late() {
+    let stale_after = Duration::from_secs(1);
+    let group = Group::new(&memory().await, "g").stale_after(stale_after);
+    let member = group.join("one:1").await.expect("memory works");
+    let Route::Mine(owned) = member.route("a").await.expect("works") else { panic!("alone") };
+    let mut next = Box::pin(member.route("a"));
+    assert!((&mut next).now_or_never().is_none(), "another task has the key");
+    tokio::time::sleep(stale_after * 2).await;
+    drop(owned);
+    let Route::Mine(next) = next.await.expect("it looks") else { panic!("alone") };
+    assert!(next.is_valid());
+}
+
 /// A look at a group whose future is kept and not polled, as in a `select!` whose other branch goes
 /// on, holds up the other tasks of its process for half of the time of a look; and what it saw is
 /// not relied on when it goes on later (G27).
