@@ -243,3 +243,19 @@ fn a_lease_can_be_renewed_more_often_and_not_more_seldom() {
     let mut fixed = LeaseTimer::new(lease, start, false).every(second, start);
     assert_eq!(fixed.next(start.after(second * 5)), Next::Sleep(fixed.until()));
 }
+
+/// The interval is set some time after the request: what was due before is not put off.
+#[test]
+fn a_renewal_that_is_due_earlier_is_not_put_off() {
+    let (lease, start) = (seconds(10), Time(1));
+    let interval = lease.renew_interval();
+    let due = start.after(interval);
+    let later = start.after(interval / 2);
+    let mut timer = LeaseTimer::new(lease, start, true).every(interval, later);
+    assert_eq!(timer.next(later), Next::Sleep(due));
+    // Nor is one that a later request has put off brought forward by the reply to an earlier one.
+    let sent = due.after(interval);
+    timer.renewed(lease, sent);
+    timer.renewed(lease, due);
+    assert_eq!(timer.next(sent), Next::Sleep(sent.after(interval)));
+}
