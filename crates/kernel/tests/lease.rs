@@ -259,3 +259,19 @@ fn a_renewal_that_is_due_earlier_is_not_put_off() {
     timer.renewed(lease, due);
     assert_eq!(timer.next(sent), Next::Sleep(sent.after(interval)));
 }
+
+/// A timer that is asked late renews once, and not once for each interval that has passed.
+#[test]
+fn renewals_that_were_missed_are_not_made_up_for() {
+    let lease = seconds(10);
+    let interval = lease.renew_interval();
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
+    let late = Time(0).after(interval * 5 / 2);
+    assert_eq!(timer.next(late), Next::Renew);
+    assert_eq!(timer.next(late), Next::Sleep(late.after(interval)));
+}
+
+#[test]
+fn no_time_is_left_until_what_is_past() {
+    assert_eq!(Time(7).until(Time(5)), Duration::ZERO);
+}
