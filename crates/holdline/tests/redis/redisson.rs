@@ -109,6 +109,46 @@ async fn we_hold_as_they_would() {
     assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0);
 }
 
+/// The least time that a release takes while others listen.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The holder hears of its release first: it would take the lock again before anybody who waits.
+#[tokio::test]
+async fn a_release_gives_those_who_wait_time_to_ask() {
+    let Some(server) = private("redisson_time", &[]) else { return };
+    let client = server.open("?scheme=redisson").await;
+    let mut hearing = server.conn();
+    let mut heard = hearing.as_pubsub();
+    heard.subscribe(CHANNEL).expect("subscribed");
+    listeners(&server, CHANNEL, 1).await;
+    for _ in 0..20 {
+        let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        assert!(start.elapsed() >= PAUSE, "it may lock again after {:?}", start.elapsed());
+    }
+}
+
+/// A process that has waited goes on listening for some time, and does not wait for itself.
+#[tokio::test]
+async fn a_release_that_only_this_process_hears_is_not_slower() {
+    let Some(server) = private("redisson_alone", &[]) else { return };
+    let client = server.open("?scheme=redisson").await;
+    assert!(take(&server, "jobs"));
+    let lock = Mutex::new(&client, "jobs");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    listeners(&server, CHANNEL, 1).await;
+    assert_eq!(give(&server, "jobs", CHANNEL), 1);
+    waiting.await.expect("no panic").expect("works").unlock().await.expect("held");
+    until("a release without a pause", async || {
+        let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        start.elapsed() < PAUSE
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_lock_that_expires_is_not_waited_for_in_vain() {
     let Some(server) = private("redisson_expires", &[]) else { return };

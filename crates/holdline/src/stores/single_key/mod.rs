@@ -16,6 +16,7 @@
 mod redisson;
 mod string;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -32,6 +33,7 @@ use crate::stores::redis::keys::{EVICTIONS, beside};
 use crate::stores::redis::pubsub::PubSub;
 use crate::stores::redis::{encode::millis, keys, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
+use holdline_kernel::Time;
 use holdline_redis_client::{Connection, Script, broken};
 use redis::{Cmd, Value};
 pub(super) use redisson::Redisson;
@@ -43,7 +45,9 @@ pub(super) use string::Strings;
 
 /// The layout of a lock in the server. All layouts' scripts have the same replies. Enter: the owner
 /// if it holds the lock, 0 if it has lost it, `{ms}` for another owner's lock with this time to
-/// live. Leave: 0 if there was nothing to remove. Look: an array that ends with the evictions.
+/// live. Leave: 0 if there was nothing to remove, 2 if waiters could not be notified, 1 if none was
+/// or the layout does not know, otherwise 2 and their number. Look: an array that ends with the
+/// evictions.
 pub(in crate::stores) trait KeyLayout: Send + Sync + 'static {
     /// The name in `?scheme=`.
     fn scheme(&self) -> &'static str;
@@ -111,6 +115,11 @@ struct Shared {
 const NO_TOKEN: Seq = Seq(0);
 /// The longest lease; also the time to live shown for a lock without an expiry.
 pub(in crate::stores) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The least pause after a release that has notified waiters of other processes.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// The time of a release below which there is such a pause. If it takes longer, who is next depends
+/// little on who hears of it first, and the caller's time limit may be near.
+const NEAR: Duration = Duration::from_millis(50);
 
 impl SingleKey {
     pub(in crate::stores) fn new(
@@ -217,6 +226,18 @@ impl SingleKey {
         true
     }
 
+    /// Gives the waiters of other processes, if a release has notified any, the time of a request:
+    /// this process hears of its release before they do, and could take the lock again each time.
+    /// `sent` is when the release was sent.
+    async fn let_others_ask(&self, key: &str, done: i64, sent: Time) {
+        let Shared { layout, pubsub, .. } = &*self.shared;
+        let ours = layout.channel(key).is_some_and(|it| pubsub.channels().is_subscribed(&it));
+        let took = sent.until(clock::now());
+        if done > 2 + i64::from(ours) && took < NEAR {
+            clock::pause(took.max(LEAST_PAUSE)).await;
+        }
+    }
+
     async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
         let layout = &self.shared.layout;
         let fill = |command: &mut Cmd| {
@@ -316,7 +337,7 @@ impl AsyncStore for SingleKey {
         if let Some(channel) = layout.channel(&key) {
             pubsub.channels().remove_ticket(&channel, id);
         }
-        let owner = layout.owner(id);
+        let (owner, sent) = (layout.owner(id), clock::now());
         let fill = |command: &mut Cmd| {
             command.arg(&owner);
             layout.to_leave(&key, command);
@@ -332,7 +353,10 @@ impl AsyncStore for SingleKey {
         match answer {
             (Value::Int(0), false) => Ok(false),
             (Value::Int(0), true) => Err(outcome_unknown(address, line)),
-            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
+            (Value::Int(done), _) => {
+                self.let_others_ask(&key, done, sent).await;
+                Ok(self.warn_unnotified(&key, done))
+            }
             (answer, _) => Err(self.invalid_reply(&self.connection, &answer)),
         }
     }

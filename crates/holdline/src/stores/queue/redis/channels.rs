@@ -74,6 +74,12 @@ impl Channels {
         }
     }
 
+    /// Whether a channel is subscribed to.
+    pub(in crate::stores) fn is_subscribed(&self, channel: &str) -> bool {
+        let map = self.map.lock();
+        map.get(channel).is_some_and(|subscription| subscription.stage == Stage::Subscribed)
+    }
+
     /// The tickets of a channel.
     pub(in crate::stores) fn tickets(&self, channel: &str) -> Vec<TicketId> {
         self.map
