@@ -1,16 +1,21 @@
 //! What the library warns of.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// A subscriber that calls a function for each event of this level, or a more severe one.
 pub fn on_event(
     level: Level,
     call: impl Fn(&Event<'_>) + Send + Sync + 'static,
 ) -> impl Subscriber + Send + Sync {
+    // While a process has only one subscriber, and a thread without it is the first to reach an
+    // event, tracing turns the event off for all threads.
+    static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+    let ignore = |_: &Event<'_>| ();
+    ANOTHER.get_or_init(|| Dispatch::new(OnEvent { level: Level::TRACE, call: ignore }));
     OnEvent { level, call }
 }
 
@@ -74,5 +79,20 @@ struct Text(String);
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let _ = write!(self.0, "{field}={value:?} ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_seen_though_a_thread_without_a_subscriber_was_first() {
+        let warnings = Warnings::default();
+        let _guard = tracing::subscriber::set_default(warnings.subscriber());
+        let warn = || tracing::warn!("a test");
+        std::thread::spawn(warn).join().expect("no panic");
+        warn();
+        assert_eq!(warnings.all().len(), 1);
     }
 }
