@@ -45,8 +45,8 @@ pub(super) use string::Strings;
 
 /// The layout of a lock in the server. All layouts' scripts have the same replies. Enter: the owner
 /// if it holds the lock, 0 if it has lost it, `{ms}` for another owner's lock with this time to
-/// live. Leave: 0 if there was nothing to remove, 2 if waiters could not be notified, 1 if none was
-/// or the layout does not know, otherwise 2 and their number. Look: an array that ends with the
+/// live. Leave: 0 if there was nothing to remove, -1 if waiters could not be notified, otherwise 1
+/// and the number of clients that are known to be notified. Look: an array that ends with the
 /// evictions.
 pub(in crate::stores) trait KeyLayout: Send + Sync + 'static {
     /// The name in `?scheme=`.
@@ -216,7 +216,7 @@ impl SingleKey {
 
     /// Warns if the lock was released but its waiters could not be notified.
     fn warn_unnotified(&self, key: &str, done: i64) -> bool {
-        if done == 2 {
+        if done < 0 {
             tracing::warn!(
                 "{} did not notify the waiters that lock \"{key}\" is free; may the user \
                  publish?",
@@ -226,14 +226,14 @@ impl SingleKey {
         true
     }
 
-    /// Gives the waiters of other processes, if a release has notified any, the time of a request:
-    /// this process hears of its release before they do, and could take the lock again each time.
+    /// Gives the waiters of other processes, if a release has notified any, the time of a request.
+    /// This process hears of its release before they do, and could take the lock again each time.
     /// `sent` is when the release was sent.
     async fn let_others_ask(&self, key: &str, done: i64, sent: Time) {
         let Shared { layout, pubsub, .. } = &*self.shared;
         let ours = layout.channel(key).is_some_and(|it| pubsub.channels().is_subscribed(&it));
         let took = sent.until(clock::now());
-        if done > 2 + i64::from(ours) && took < NEAR {
+        if done > 1 + i64::from(ours) && took < NEAR {
             clock::pause(took.max(LEAST_PAUSE)).await;
         }
     }

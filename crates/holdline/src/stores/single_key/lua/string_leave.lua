@@ -2,7 +2,7 @@
 -- an element of the list ARGV[2], which stays for a second, and by a message to the channel ARGV[3];
 -- neither if it is empty. The owner is the first 32 characters, which a note follows, or, if ARGV[1]
 -- is not of that length, all of it. For an eviction, ARGV[4] is the key of the evictions, ARGV[5] the
--- ticket's digits, and ARGV[6] the note about it. Returns 0 if there was nothing to delete, 2 if the
+-- ticket's digits, and ARGV[6] the note about it. Returns 0 if there was nothing to delete, -1 if the
 -- message could not be sent, and otherwise 1.
 local value = redis.call('GET', KEYS[1])
 if not value then return 0 end
@@ -20,6 +20,6 @@ if ARGV[2] ~= '' then
     done = 2
   end
 end
-if ARGV[3] ~= '' and fails('PUBLISH', ARGV[3], KEYS[1]) then done = 2 end
+if ARGV[3] ~= '' and fails('PUBLISH', ARGV[3], KEYS[1]) then done = -1 end
 if ARGV[4] then evicted(ARGV[4], ARGV[5], ARGV[6]) end
 return done
