@@ -1,7 +1,7 @@
 //! Other processes: this program, started again as a taker, then killed (G11, G12), stopped (G5),
 //! or left running (G1).
 
-use super::kit::{Recipe, TIME_LIMIT, Terms, eventually, in_time, line};
+use super::kit::{How, Recipe, TIME_LIMIT, Terms, eventually, in_time, line};
 use super::{Ctx, group, groups};
 use crate::clock;
 use holdline::{Client, Mutex, Result};
@@ -282,19 +282,30 @@ async fn a_killed_holder_frees_it_at_once(ctx: Ctx) {
     eventually("the lock is free", free).await;
 }
 
+/// A request of the waiter that is under way when it is killed may be served when the lock has
+/// become its own. Then it holds for its whole lease, and another one is killed.
 async fn a_killed_waiter_blocks_nobody(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
-    let held = Recipe::Mutex.lock(&client, &name).await;
-    let mut taker = Taker::start(&ctx, "hold", long(&ctx), None);
-    line(&client, &name, 1, 1).await;
-    taker.kill();
-    let next = {
-        let (client, name) = (ctx.client().await, name.clone());
-        tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
-    };
-    held.unlock().await.expect("it was held");
-    let next = in_time("the next", next).await.expect("no task fails");
-    next.unlock().await.expect("it was held");
+    for _ in 0..3 {
+        let held = Recipe::Mutex.lock(&client, &name).await;
+        let mut taker = Taker::start(&ctx, "hold", long(&ctx), None);
+        line(&client, &name, 1, 1).await;
+        taker.kill();
+        let next = {
+            let (client, name, how) = (ctx.client().await, name.clone(), How::Within(TIME_LIMIT));
+            tokio::spawn(async move { Recipe::Mutex.take(&client, &name, how, Terms::LONG).await })
+        };
+        held.unlock().await.expect("it was held");
+        let next = clock::within(clock::now().after(TIME_LIMIT * 2), next).await;
+        let next = next.expect("its limit ends it").expect("no task fails");
+        if let Some(next) = next.expect("the store is there") {
+            next.unlock().await.expect("it was held");
+            return;
+        }
+        let dead = line(&client, &name, 1, 0).await.holders[0].id;
+        client.force_unlock(&name, dead, "it was killed").await.expect("works");
+    }
+    panic!("each waiter that was killed blocked the lock");
 }
 
 async fn a_stopped_holder_knows_when_it_wakes(ctx: Ctx) {

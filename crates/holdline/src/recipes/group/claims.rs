@@ -154,7 +154,7 @@ impl Claims {
 impl Looking {
     /// The next step.
     pub(super) fn step(&mut self, now: Time) -> Step {
-        // Since a stale look, a member may have come, claimed a key and left, unseen.
+        // No look is compared with a stale one: a token that comes between them would be in vain.
         self.base.take_if(|look| now >= look.sent.after(self.stale_after));
         if self.base.is_some() && self.needs_token { Step::TakeToken } else { Step::Look }
     }
@@ -173,6 +173,7 @@ impl Looking {
         now: Time,
     ) -> Option<(Look, u64)> {
         let look = Look { sent, members };
+        // Since a stale look, a member may have come, claimed a key and left, unseen.
         let follows = self.base.as_ref().is_some_and(|base| {
             let in_time = now < base.sent.after(self.stale_after);
             in_time && !look.members.lacks_some_of(&base.members)

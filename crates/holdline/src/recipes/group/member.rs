@@ -159,7 +159,7 @@ impl Member {
         let state = self.state.lock();
         let (kind, why) = match &state.failure {
             Some((kind, why)) => (*kind, why.as_str()),
-            None => (ErrorKind::Unavailable, "the last look is too old"),
+            None => (ErrorKind::Unavailable, "this member has no valid view of the others now"),
         };
         let message =
             format!("the owners of keys in group \"{}\" are unknown: {why}", self.guard.name());
