@@ -3,7 +3,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, Election, ErrorKind, Mutex, Name, Semaphore, blocking, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::{persist, released, soon, until};
+use holdline_testkit::{Warnings, persist, released, soon, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -51,6 +51,30 @@ async fn a_lock_whose_key_is_that_of_a_signal_stays() {
     held.unlock().await.expect("it was held all the time");
     let error = Mutex::new(&signals, "free:jobs").try_lock().await.expect_err("it is a signal's");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+/// The list's key is another lock, or the user may not publish: the lock is free all the same.
+#[tokio::test]
+async fn a_release_that_cannot_wake_those_who_wait_is_warned_of() {
+    let Some(server) = private("string_silent", &[]) else { return };
+    let _: () = server.query(&["SET", "free:jobs", "a lock"]);
+    let _: () = server.query(&["ACL", "SETUSER", "default", "-publish"]);
+    for (options, is_warned_of) in [
+        ("scheme=string", false),
+        ("scheme=string&signal_list=free:", true),
+        ("scheme=string&signal_channel=free", true),
+        ("scheme=redisson", true),
+    ] {
+        let client = open(&format!("{}?{options}", server.url())).await.expect("opens");
+        let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
+        let warnings = Warnings::default();
+        let heard = tracing::subscriber::set_default(warnings.subscriber());
+        guard.unlock().await.expect("held");
+        drop(heard);
+        let warned = warnings.all().iter().any(|warning| warning.contains("did not notify"));
+        assert_eq!(warned, is_warned_of, "{options}: {:?}", warnings.all());
+        assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0, "{options}");
+    }
 }
 
 /// One element for each release, and it does not stay.
