@@ -117,7 +117,7 @@ async fn a_release_that_is_polled_after_its_lapse_touches_no_other_ticket() {
         let ticket = ticket(id, lease);
         soon("an answer", store.enter(&line, &ticket, &note, how)).await.expect("it is there")
     };
-    let key = || servers.keys().into_iter().find(|key| key.starts_with("x/"));
+    let key = || key_of_x(&servers);
     assert!(matches!(enter(1, Enter::Queue).await, Standing::Admitted(_)));
     let before = key();
     let mut leaving = store.leave(&line, TicketId(1));
@@ -141,6 +141,11 @@ async fn a_release_that_is_polled_after_its_lapse_touches_no_other_ticket() {
     assert_eq!(key(), before, "its key was removed");
     soon("its release", store.leave(&line, TicketId(holder))).await.expect("it is there");
     kept.unlock().await.expect("held");
+}
+
+/// The first key of the lock `x`.
+fn key_of_x(servers: &Servers) -> Option<String> {
+    servers.keys().into_iter().find(|key| key.starts_with("x/"))
 }
 
 /// Two links to one server, so that a request can be late on one while the next overtakes it.
@@ -197,7 +202,7 @@ async fn a_late_request_for_a_lock_that_was_released_takes_no_lock() {
     let link = used(&flaky);
     link.stall(Way::Requests);
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
-    let key = || servers.keys().into_iter().find(|key| key.starts_with("x/"));
+    let key = || key_of_x(&servers);
     let before = key();
     soon("its release", guard.unlock()).await.expect("held");
     // Its key may yet be written, and is then removed: no other ticket gets it.

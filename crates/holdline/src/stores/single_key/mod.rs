@@ -230,6 +230,9 @@ impl SingleKey {
     /// This process hears of its release before they do, and could take the lock again each time.
     /// `sent` is when the release was sent.
     async fn let_others_ask(&self, key: &str, done: i64, sent: Time) {
+        if done <= 1 {
+            return;
+        }
         let Shared { layout, pubsub, .. } = &*self.shared;
         let ours = layout.channel(key).is_some_and(|it| pubsub.channels().is_subscribed(&it));
         let took = sent.until(clock::now());
