@@ -301,7 +301,9 @@ async fn a_watch_that_fails_makes_nobody_spin(ctx: Ctx) {
     let start = crate::clock::now();
     crate::clock::pause(Duration::from_secs(2)).await;
     let (looks, waited) = (chaos.count(Op::Enter), start.until(crate::clock::now()));
-    let most = 5 * (usize::try_from(waited.as_secs()).expect("a short time") + 1);
+    // A store that has had no notice yet may poll more often at first; a waiter that spins looks
+    // hundreds of times.
+    let most = 20 * (usize::try_from(waited.as_secs()).expect("a short time") + 1);
     assert!(looks <= most, "it looked {looks} times in {waited:?}");
     held.unlock().await.expect("it was held");
     let got = in_time("the waiter", waiter).await.expect("no task fails");

@@ -4,7 +4,7 @@
 use crate::raw::{Raw, ticket};
 use crate::server::one;
 use holdline::Name;
-use holdline::store::{Enter, Standing};
+use holdline::store::{Enter, Standing, Ticket};
 use holdline_testkit::{Deployment, Private, free_port, postgres, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +51,33 @@ async fn notices_come_by_a_direct_connection() {
         assert_eq!(told, seq, "{scheme}: of its place, where there are places");
         two.hold(&next).await;
         assert!(two.leave(&next).await);
+    }
+}
+
+/// The pooler accepts LISTEN, and drops the notices: waiters poll as if there were none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_poll_until_a_notice_has_come() {
+    let Some((pooled, server)) = pooler() else { return };
+    for (url, come) in [(pooled.url(), false), (postgres::url(server), true)] {
+        let url = url + "?install=yes";
+        let (one, two) = (Raw::open(&url).await, Raw::open(&url).await);
+        let polls = async |next: &Ticket| match two.enter(next, Enter::Queue).await {
+            Ok(Standing::Waiting { again, .. }) => again <= Duration::from_secs(1),
+            other => panic!("{other:?}"),
+        };
+        for turn in 0.. {
+            let (mine, next) = (ticket(1, 1), ticket(1, 1));
+            one.hold(&mine).await;
+            let polled = polls(&next).await && polls(&next).await;
+            assert!(one.leave(&mine).await);
+            two.hold(&next).await;
+            assert!(two.leave(&next).await);
+            assert!(polled || (come && turn > 0), "it polls until a notice has come");
+            if !polled || (turn == 9 && !come) {
+                break;
+            }
+            assert!(turn < 1000, "no notice is heard");
+        }
     }
 }
 

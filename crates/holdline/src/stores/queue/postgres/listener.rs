@@ -5,6 +5,10 @@
 //! process starts listening with its first ticket that may wait, without delaying it: tickets that
 //! already wait when the connection is made or remade are woken to ask again. Waiters ask again
 //! anyway, after a bounded time.
+//!
+//! A pooler of transactions accepts LISTEN and passes no notice on. So waiters poll as if there
+//! were no notices until one has come over the connection. A notice that the process sends to
+//! itself would tell sooner, but wake the listeners of all processes.
 
 use super::address::Address;
 use super::session::{self, OnNotice, Session};
@@ -32,6 +36,8 @@ struct Shared {
     more: Option<String>,
     waiters: Waiters,
     listening: AtomicBool,
+    /// Whether a notice has come over the current connection.
+    heard: AtomicBool,
 }
 
 /// The interval of heartbeats.
@@ -41,8 +47,9 @@ impl Listener {
     /// A listener on a channel of this name, at this address of the database. With `more`, which is
     /// sent after LISTEN, it listens only while there are waiters.
     pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
-        let (waiters, listening) = (Waiters::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { address, channel, more, waiters, listening });
+        let [listening, heard] = [false, false].map(AtomicBool::new);
+        let waiters = Waiters::default();
+        let shared = Arc::new(Shared { address, channel, more, waiters, listening, heard });
         Listener { shared, task: Mutex::default() }
     }
 
@@ -55,7 +62,7 @@ impl Listener {
         &self.shared.waiters
     }
 
-    /// Whether notices arrive. The first call starts the listener.
+    /// Whether the listener is connected. The first call starts it.
     pub(super) fn listens(&self) -> bool {
         let mut task = self.task.lock();
         // If there is no thread now, the next call tries again.
@@ -68,9 +75,14 @@ impl Listener {
         self.is_listening()
     }
 
-    /// Whether notices arrive.
+    /// Whether the listener is connected.
     pub(super) fn is_listening(&self) -> bool {
         self.shared.listening.load(Ordering::SeqCst)
+    }
+
+    /// Whether a notice has come over the current connection.
+    pub(super) fn has_heard(&self) -> bool {
+        self.shared.heard.load(Ordering::SeqCst)
     }
 
     /// Wakes a ticket that began to wait while no notices arrived, as soon as they do.
@@ -88,6 +100,7 @@ async fn listen(shared: Arc<Shared>) {
         let fault = match subscribe(&shared).await {
             Ok(session) => {
                 failures = 0;
+                shared.heard.store(false, Ordering::SeqCst);
                 // Until now notices may have been lost.
                 shared.listening.store(true, Ordering::SeqCst);
                 shared.waiters.wake_all();
@@ -136,6 +149,7 @@ impl Shared {
     /// Handles a notice: `w`, a ticket and the place at which it was admitted; or `a` and an
     /// evicted ticket.
     fn notice(&self, payload: &str) {
+        self.heard.store(true, Ordering::SeqCst);
         let Some((kind, rest)) = payload.split_at_checked(1) else { return };
         let Some((id, seq)) = rest.split_at_checked(UUID) else { return };
         let Some(id) = id_of(id) else { return };

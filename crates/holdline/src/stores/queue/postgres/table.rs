@@ -119,7 +119,8 @@ impl AsyncStore for Table {
         let sql = encode::enter(&self.schema(), line.as_str(), ticket, how, channel, note)?;
         let answer = self.call(line, taker(ticket, how), true, sql).await?;
         let repeated = answer.repeated;
-        let standing = encode::standing(ticket, &answer.first(), listener.is_some())
+        let notices = listener.is_some_and(Listener::has_heard);
+        let standing = encode::standing(ticket, &answer.first(), notices)
             .ok_or_else(|| self.invalid_reply(line))?;
         if let (Some(listener), Ok(Standing::Waiting { .. })) = (unnotified, &standing) {
             listener.catch_up(ticket.id);
