@@ -6,9 +6,10 @@
 //! already wait when the connection is made or remade are woken to ask again. Waiters ask again
 //! anyway, after a bounded time.
 //!
-//! A pooler of transactions accepts LISTEN and passes no notice on. So waiters poll as if there
-//! were no notices until one has come over the connection. A notice that the process sends to
-//! itself would tell sooner, but wake the listeners of all processes.
+//! A pooler of transactions accepts LISTEN and passes no notice on, except during a heartbeat, to
+//! which it may give the session that listens. So waiters poll as if there were no notices until
+//! one has come over the connection at another time. A notice that the process sends to itself
+//! would tell sooner, but wake the listeners of all processes.
 
 use super::address::Address;
 use super::session::{self, OnNotice, Session};
@@ -36,7 +37,9 @@ struct Shared {
     more: Option<String>,
     waiters: Waiters,
     listening: AtomicBool,
-    /// Whether a notice has come over the current connection.
+    /// Whether a heartbeat waits for its answer.
+    pinging: AtomicBool,
+    /// Whether a notice has come over the current connection, without a heartbeat.
     heard: AtomicBool,
 }
 
@@ -47,10 +50,16 @@ impl Listener {
     /// A listener on a channel of this name, at this address of the database. With `more`, which is
     /// sent after LISTEN, it listens only while there are waiters.
     pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
-        let [listening, heard] = [false, false].map(AtomicBool::new);
-        let waiters = Waiters::default();
-        let shared = Arc::new(Shared { address, channel, more, waiters, listening, heard });
-        Listener { shared, task: Mutex::default() }
+        let shared = Shared {
+            address,
+            channel,
+            more,
+            waiters: Waiters::default(),
+            listening: AtomicBool::new(false),
+            pinging: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
+        };
+        Listener { shared: Arc::new(shared), task: Mutex::default() }
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -80,7 +89,7 @@ impl Listener {
         self.shared.listening.load(Ordering::SeqCst)
     }
 
-    /// Whether a notice has come over the current connection.
+    /// Whether notices are known to come over the current connection.
     pub(super) fn has_heard(&self) -> bool {
         self.shared.heard.load(Ordering::SeqCst)
     }
@@ -139,7 +148,10 @@ async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
         if shared.more.is_some() && shared.waiters.are_none() {
             return None;
         }
-        if let Err(fault) = session.ask("").await {
+        shared.pinging.store(true, Ordering::SeqCst);
+        let answered = session.ask("").await;
+        shared.pinging.store(false, Ordering::SeqCst);
+        if let Err(fault) = answered {
             return Some(fault);
         }
     }
@@ -149,7 +161,9 @@ impl Shared {
     /// Handles a notice: `w`, a ticket and the place at which it was admitted; or `a` and an
     /// evicted ticket.
     fn notice(&self, payload: &str) {
-        self.heard.store(true, Ordering::SeqCst);
+        if !self.pinging.load(Ordering::SeqCst) {
+            self.heard.store(true, Ordering::SeqCst);
+        }
         let Some((kind, rest)) = payload.split_at_checked(1) else { return };
         let Some((id, seq)) = rest.split_at_checked(UUID) else { return };
         let Some(id) = id_of(id) else { return };
@@ -163,3 +177,19 @@ impl Shared {
 
 /// The length of a UUID as text.
 const UUID: usize = 36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_during_a_heartbeat_does_not_show_that_others_come() {
+        let address = Arc::new(Address::read("//a").expect("it is good"));
+        let listener = Listener::new(address, "x".to_owned(), None);
+        for (pinging, heard) in [(true, false), (false, true), (true, true)] {
+            listener.shared.pinging.store(pinging, Ordering::SeqCst);
+            listener.shared.notice("a");
+            assert_eq!(listener.has_heard(), heard);
+        }
+    }
+}
