@@ -55,6 +55,15 @@ async fn nodes_that_fail_during_it_are_named() {
     }
 }
 
+/// Nobody stands in for a ticket that is not there: the line is only looked at.
+#[tokio::test]
+async fn a_victim_that_is_not_there_disturbs_nobody() {
+    let nodes = nodes(3);
+    let removed = quorum(&nodes).evict(&name(), TicketId(1), "a test").await;
+    assert_eq!(removed.expect("works"), None);
+    assert!(nodes.iter().all(|node| node.count(Op::Enter) + node.count(Op::Evict) == 0));
+}
+
 #[tokio::test]
 async fn a_victim_that_leaves_by_itself_was_not_removed() {
     let (nodes, note) = (nodes(3), Arc::from(""));

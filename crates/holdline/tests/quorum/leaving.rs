@@ -277,6 +277,64 @@ async fn a_silent_node_is_told_of_a_departure() {
     until("it is told", async || taken(&nodes).await == NOWHERE).await;
 }
 
+/// A departure is on its way to every node, also a slow one, when its caller goes on: what the
+/// caller asks for next comes behind it.
+#[tokio::test]
+async fn a_departure_is_sent_at_once() {
+    let nodes = nodes(3);
+    for node in &nodes {
+        node.always(Op::Leave, SLOW);
+    }
+    let quorum = quorum(&nodes);
+    let name = name();
+    let left = quorum.leave(&name, TicketId(1));
+    assert!(left.now_or_never().is_none(), "they are slow");
+    assert!(nodes.iter().all(|node| node.count(Op::Leave) == 1));
+}
+
+/// Two of four nodes refuse a ticket, and the other two fail: no majority can say yes. That is a
+/// refusal, not an outage.
+#[tokio::test]
+async fn half_of_the_nodes_are_enough_to_refuse() {
+    let nodes = nodes(4);
+    let (quorum, note) = (quorum(&nodes), Arc::from(""));
+    for (at, node) in nodes.iter().enumerate() {
+        if at < 2 {
+            node.enter(&name(), &ticket(1), &note, Enter::Try).await.expect("works");
+        } else {
+            node.calls(Op::Enter, 0, 1, Fault::FailBefore);
+        }
+    }
+    let refused = quorum.enter(&name(), &ticket(2), &note, Enter::Try).await.expect("no outage");
+    assert!(matches!(refused, Standing::Waiting { seq: None, .. }), "{refused:?}");
+}
+
+/// Once it has been repeated, the same ticket may come back, though the node has not yet been told
+/// of another's departure.
+#[tokio::test]
+async fn a_departure_that_was_repeated_is_over_while_another_is_not() {
+    let nodes = nodes(3);
+    let (mine, note) = (quorum(&nodes), Arc::from(""));
+    for node in &nodes[..2] {
+        node.enter(&name(), &ticket(1), &note, Enter::Try).await.expect("works");
+    }
+    nodes[2].always(Op::Leave, Fault::FailBefore);
+    for id in [2, 3] {
+        let standing = mine.enter(&name(), &ticket(id), &note, Enter::Try).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    }
+    nodes[2].heal();
+    nodes[2].calls(Op::Leave, 1, u32::MAX, Fault::FailBefore);
+    let repeated = nodes[2].count(Op::Leave) + 2; // the first one's, and then the other's
+    until("it is repeated", async || nodes[2].count(Op::Leave) >= repeated).await;
+    for node in &nodes[..2] {
+        node.leave(&name(), TicketId(1)).await.expect("works");
+    }
+    nodes[0].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let standing = mine.enter(&name(), &ticket(2), &note, Enter::Try).await.expect("works");
+    assert!(matches!(standing, Standing::Admitted(_)), "the others are enough: {standing:?}");
+}
+
 /// A node fails as a try leaves it, and is told later. By then the same ticket may have come back,
 /// and hold: what it had before is not given up any more. G1.
 #[tokio::test]

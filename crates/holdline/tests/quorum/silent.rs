@@ -72,8 +72,26 @@ async fn a_silent_node_that_a_lock_depends_on_is_asked() {
     nodes[1].calls(Op::Enter, 0, 1, Fault::HangBefore);
     let error = enter(Enter::Keep(token)).await.expect_err("only one says that it has it");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("did not answer in time"), "{error}");
     let standing = enter(Enter::Keep(token)).await.expect("both answer");
     assert_eq!(standing, Standing::Admitted(token));
+}
+
+/// A try that fails waits only a moment for each node to confirm that nothing is left there. A node
+/// that takes longer is not silent.
+#[tokio::test]
+async fn a_node_that_confirms_a_departure_late_is_not_silent() {
+    let nodes = nodes(3);
+    let (quorum, name, note) = (quorum(&nodes), name(), Arc::from(""));
+    for node in &nodes[..2] {
+        node.enter(&name, &ticket(1), &note, Enter::Try).await.expect("works");
+    }
+    nodes[2].always(Op::Leave, Fault::HangBefore);
+    let standing = quorum.enter(&name, &ticket(2), &note, Enter::Try).await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    assert_eq!(nodes[2].under_way(Op::Leave), 1, "it has not confirmed yet");
+    quorum.list("").await.expect("works");
+    assert_eq!(nodes[2].count(Op::List), 1, "it is asked, too");
 }
 
 /// Once it is known to be silent, a node is asked in the background only, and by one question at a
@@ -115,6 +133,25 @@ async fn a_silent_node_is_asked_in_the_background_only() {
     all(&nodes[1], Fault::HangBefore);
     let guard = soon("the lock", lock.lock()).await.expect("a majority is there");
     guard.unlock().await.expect("held");
+}
+
+/// A renewal asks a silent node for nothing, not even a missing place; but whether it answers.
+#[tokio::test]
+async fn a_lock_gets_its_place_on_a_node_that_was_silent() {
+    let nodes = nodes(3);
+    let (quorum, name, note) = (quorum(&nodes), name(), Arc::from(""));
+    nodes[2].calls(Op::Snapshot, 0, 1, Fault::HangBefore);
+    quorum.snapshot(&name).await.expect("a majority is there"); // here it is found out
+    let background = quorum.background_handle(); // as the renewer has one
+    let standing = quorum.enter(&name, &ticket(1), &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
+    assert_eq!(nodes[2].count(Op::Enter), 0, "it is left out");
+    until("it has the place, too", async || {
+        let kept = background.enter(&name, &ticket(1), &note, Enter::Keep(token)).await;
+        assert_eq!(kept.expect("a majority is there"), Standing::Admitted(token));
+        !nodes[2].snapshot(&name).await.expect("works").places.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -165,6 +202,22 @@ async fn what_a_majority_refuses_for_good_is_told_so() {
     let lock = Mutex::new(&client(&nodes), "x");
     let error = soon("an error", lock.lock()).await.expect_err("a semaphore has the name");
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error:#}");
+}
+
+/// What a minority refuses for good can be had again once one of the others is back.
+#[tokio::test]
+async fn what_a_minority_refuses_for_good_may_yet_be_had() {
+    let nodes = nodes(5);
+    let (quorum, name, note) = (quorum(&nodes), name(), Arc::from(""));
+    for (at, node) in nodes.iter().enumerate().take(2) {
+        let other = Ticket { capacity: 5, ..ticket(at as u128) };
+        node.enter(&name, &other, &note, Enter::Try).await.expect("a semaphore is taken");
+    }
+    nodes[2].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let enter = async || quorum.enter(&name, &ticket(7), &note, Enter::Try).await;
+    let error = enter().await.expect_err("three of five fail");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert!(matches!(enter().await.expect("one is back"), Standing::Admitted(_)));
 }
 
 /// Each eviction once, oldest first, also if some of the nodes do not know it.

@@ -401,6 +401,15 @@ fn a_release_says_whether_the_lock_was_there() {
     assert!(is(left(&setup, 121), true));
     setup.fault(Op::Leave, &[(1, FAIL)]);
     assert!(is_unavailable(left(&setup, 122)));
+    // One has it, one does not, and the third decides.
+    let (setup, name) = (Setup::new(3), name());
+    setup.admitted(0, 1);
+    setup.forgets(1, 1);
+    setup.forgets(1, 2);
+    setup.fault(Op::Leave, &[(2, SLOW)]);
+    let mut left = setup.quorum.leave(&name, TicketId(1));
+    assert!(poll(2, &mut left).is_none());
+    assert!(is(finish(2, &mut left), false));
 }
 
 #[test]

@@ -300,15 +300,36 @@ mod tests {
         let leaving = Arc::new(Leaving::new(Arc::new(store), Arc::default()));
         let line = Name::new("x").expect("fine");
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let waiting = |leaving: &Leaving| leaving.queue.lock().places.len();
         runtime.block_on(async {
             leaving.later(&line, TicketId(1));
-            while !leaving.queue.lock().places.is_empty() {
+            leaving.later(&line, TicketId(2));
+            while waiting(&leaving) > 1 {
                 tokio::task::yield_now().await;
             }
         });
         drop(runtime);
         assert!(leaving.has(TicketId(1)));
-        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)));
+        assert_eq!(leaving.next().map(|place| place.id), Some(TicketId(1)), "ahead of the other");
+        assert_eq!(waiting(&leaving), 1);
+    }
+
+    #[tokio::test]
+    async fn a_departure_that_is_refused_is_not_repeated() {
+        let attempts = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&attempts);
+        let opener: Opener = Arc::new(move || {
+            *count.lock() += 1;
+            Box::pin(std::future::ready(Err(Error::new(ErrorKind::Denied, "a test"))))
+        });
+        let store = Lazy::new("denies".to_owned(), CAPABILITIES, opener);
+        let leaving = Arc::new(Leaving::new(Arc::new(store), Arc::default()));
+        leaving.later(&Name::new("x").expect("fine"), TicketId(1));
+        while leaving.queue.lock().working {
+            assert!(*attempts.lock() < 2, "it is repeated");
+            tokio::task::yield_now().await;
+        }
+        assert!(!leaving.has(TicketId(1)));
     }
 
     /// A release that is dropped with the runtime of its caller starts a worker, which is dropped
@@ -354,6 +375,18 @@ mod tests {
         assert!(leaving.next().is_none());
         let queue = leaving.queue.lock();
         assert!(queue.known.is_empty() && !queue.working, "the worker is done");
+    }
+
+    #[tokio::test]
+    async fn of_two_departures_of_a_ticket_both_are_waited_for() {
+        let ((leaving, _), id) = (leaving(), TicketId(1));
+        let [one, other] = [(), ()].map(|()| Begun::new(&leaving, id));
+        drop(one);
+        assert!(leaving.has(id));
+        assert_eq!(leaving.are_done(id).now_or_never(), None);
+        drop(other);
+        assert!(!leaving.has(id));
+        assert_eq!(leaving.are_done(id).now_or_never(), Some(true));
     }
 
     /// A caller that asks for a place with the same ticket waits for it, and is woken by its end.
