@@ -196,8 +196,7 @@ impl Repair {
     /// Waits until the ticket is no longer held.
     async fn given_up(&self) {
         loop {
-            let mut left = pin!(self.shared.left.notified());
-            left.as_mut().enable();
+            let left = self.shared.left.notified();
             if !self.shared.held.lock().contains_key(&self.ticket.id) {
                 return;
             }

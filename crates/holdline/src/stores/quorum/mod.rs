@@ -242,7 +242,7 @@ impl Quorum {
         let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();
         if answers.len() >= self.tally().majority() as usize {
             let there = answers.iter().filter(|there| **there).count();
-            return Ok(there >= self.enough(answers.len()) && !outcome.hopeless_by_no());
+            return Ok(there >= self.enough(answers.len()));
         }
         Err(self.unavailable(line, outcome.failures()))
     }
