@@ -277,6 +277,9 @@ async fn a_renewal_lengthens_and_never_shortens(ctx: Ctx) {
     assert_eq!(raw.keep(&short, seq).await, Standing::Admitted(seq));
     assert_eq!(raw.enter(&short, Enter::Queue).await, Standing::Admitted(seq));
     assert!(left().await > long.lease / 2, "a late, shorter renewal undid a longer one");
+    let renewed = raw.store.enter(&raw.line, &short, &Arc::from("new"), Enter::Keep(seq)).await;
+    assert_eq!(renewed.expect("works"), Standing::Admitted(seq));
+    assert!(left().await > long.lease / 2, "one that changes the note did");
 }
 
 async fn a_lower_weight_admits_the_next(ctx: Ctx) {

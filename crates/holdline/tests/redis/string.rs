@@ -134,6 +134,20 @@ fn a_holder_whose_note_changes_is_removed_by_force() {
     }
 }
 
+/// Of another library's holder the owner is the whole value, however long that is.
+#[tokio::test]
+async fn a_holder_of_another_library_is_removed_by_force() {
+    let Some(server) = private("string_foreign", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    for value in ["short", "a value that is longer than the digits of a ticket"] {
+        assert!(take(&server, "jobs", value));
+        let theirs = client.inspect("jobs").await.expect("works").holders.remove(0);
+        let removed = client.force_unlock("jobs", theirs.id, "a test").await.expect("works");
+        assert_eq!(removed, Some(0), "{value}");
+        assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0);
+    }
+}
+
 /// A leader that proclaims another value still has no more than its lease. G11.
 #[tokio::test]
 async fn a_holder_whose_note_changes_keeps_its_lease() {
