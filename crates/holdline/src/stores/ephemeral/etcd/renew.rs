@@ -209,3 +209,48 @@ fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration
     let lease = waiting_lease(ticket);
     (outdated || place.entry.session.lease.seconds() > Lease::seconds_for(lease)).then_some(lease)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Address;
+    use super::*;
+    use crate::names::Name;
+    use crate::store::{Enter, Standing, Ticket};
+    use crate::stores::ephemeral::engine;
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use futures_util::FutureExt;
+    use holdline_testkit::{soon, until};
+
+    /// Two requests change a place, and the answer to the first is read last.
+    #[tokio::test]
+    async fn an_answer_that_is_read_late_takes_nothing_back() {
+        let Some(servers) = holdline_testkit::etcd::start(1) else { return };
+        let url = servers.url();
+        let rest = url.strip_prefix("etcd:").expect("its scheme");
+        let address = Address::read("etcd", rest).expect("a good URL");
+        let shared = Shared::new(address).expect("the system has room");
+        let line = Name::new("x").expect("good");
+        let ticket = Ticket { lease: Duration::from_secs(60), ..ticket(1, 1) };
+        let enter = async |note: &str, how| {
+            engine::enter(&shared, (&line, &ticket), &Arc::from(note), how).await
+        };
+        let first = || enter("", Enter::Queue);
+        until("a place", async || soon("an answer", first()).await.is_ok()).await;
+        let record = shared.table.find(ticket.id).expect("it is known");
+        let (seq, before) = record.with(|place| (place.token(), place.entry.written));
+        let mut late = Box::pin(enter("one", Enter::Keep(seq)));
+        assert!((&mut late).now_or_never().is_none());
+        let (key, _) = record.key();
+        until("it is carried out", async || {
+            let (_, own) = shared.range(&layout::one(&key), ticket.lease).await.expect("works");
+            own.kvs.first().expect("its key").mod_revision > before
+        })
+        .await;
+        let later = soon("an answer", enter("two", Enter::Keep(seq))).await.expect("works");
+        assert_eq!(later, Standing::Admitted(seq));
+        let written = record.place().entry.written;
+        soon("an answer", late).await.expect("works");
+        let place = record.place();
+        assert!(place.entry.written >= written, "a write after the last one is void");
+    }
+}

@@ -158,3 +158,68 @@ impl Shared {
 
 /// The most nodes that are checked one by one.
 const MOST: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Address;
+    use super::*;
+    use crate::names::Name;
+    use crate::store::{Enter, Standing, Ticket};
+    use crate::stores::ephemeral::engine;
+    use crate::stores::ephemeral::ticket::State;
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use futures_util::FutureExt;
+    use holdline_testkit::{soon, until};
+
+    /// A look that began before a move of the place, and is read while that is under way, shows the
+    /// old node. Whose deletion is no loss, and the new one no second node of the ticket. The move
+    /// stays in doubt if nobody waits for it. After it, a deletion is a loss.
+    #[tokio::test]
+    async fn a_place_that_moves_is_not_gone() {
+        let Some(servers) = holdline_testkit::zookeeper::start(1) else { return };
+        let url = format!("{}?session=60", servers.url());
+        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
+        let address = Address::read("zookeeper", rest).expect("a good URL");
+        let shared = Shared::new(address).expect("the system has room");
+        let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+        let all = Ticket { lease: Duration::from_secs(40), ..ticket(3, 3) };
+        let enter = async |weight, how| {
+            let ticket = Ticket { weight, ..all };
+            engine::enter(&shared, (&line, &ticket), &note, how).await
+        };
+        until("a place", async || soon("an answer", enter(3, Enter::Queue)).await.is_ok()).await;
+        let record = shared.table.find(all.id).expect("it is known");
+        until("it is watched", async || record.place().entry.guarded).await;
+        let (seq, create) = record.with(|place| (place.token(), place.create));
+        let node = || Member::read(&record.place().entry.child).expect("a node");
+        let (old, missed) = (node(), record.place().missed());
+        let mut moving = Box::pin(enter(2, Enter::Keep(seq)));
+        assert!((&mut moving).now_or_never().is_none());
+        record.found(&old, create);
+        assert!(!record.place().disowns("the new one"));
+        until("the old one's deletion is told", async || {
+            record.place().missed() > missed || record.place().is_gone()
+        })
+        .await;
+        assert!(!record.place().is_gone());
+        let moved = soon("an answer", moving).await.expect("works");
+        assert_eq!(moved, Standing::Admitted(seq));
+
+        let mut given_up = Box::pin(enter(1, Enter::Keep(seq)));
+        assert!((&mut given_up).now_or_never().is_none());
+        record.found(&node(), create);
+        drop(given_up);
+        assert!(record.place().doubtful);
+        let found = soon("an answer", enter(1, Enter::Keep(seq))).await.expect("works");
+        assert_eq!((found, record.place().weight), (Standing::Admitted(seq), 1));
+
+        let own = record.own().expect("a node");
+        soon("a deletion", record.base.session.client.delete(&own)).await.expect("works");
+        until("the loss", async || record.place().is_gone()).await;
+        assert_ne!(
+            record.place().state,
+            State::Lapsed,
+            "it was told of, before its lease was over"
+        );
+    }
+}
