@@ -466,3 +466,30 @@ impl fmt::Debug for SingleKey {
         f.write_str(&self.shared.address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline_testkit::ticket;
+
+    /// A reply that names another owner, or nobody, is that to another request.
+    #[test]
+    fn a_reply_about_another_owner_is_no_standing() {
+        let ticket = ticket(1, Duration::from_secs(3));
+        let read = |answer: Value| standing(&ticket, "mine", &answer);
+        let owner = |owner: &str| Value::BulkString(owner.into());
+        assert_eq!(read(owner("mine")), Some(Standing::Admitted(NO_TOKEN)));
+        assert_eq!(read(Value::Int(0)), Some(Standing::Lost));
+        for other in [owner("another's"), owner("mine, too"), owner(""), Value::Int(1), Value::Nil]
+        {
+            assert_eq!(read(other.clone()), None, "{other:?}");
+        }
+        assert_eq!(read(Value::Array(Vec::new())), None);
+        // A waiter comes back when the lock lapses, but within a third of its own time.
+        for (left, again) in [(-1, 1000), (0, 2), (500, 500), (60_000, 1000)] {
+            let again = Duration::from_millis(again);
+            let waits = Some(Standing::Waiting { seq: None, again });
+            assert_eq!(read(Value::Array(vec![Value::Int(left)])), waits, "{left}");
+        }
+    }
+}
