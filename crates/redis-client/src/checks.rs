@@ -6,14 +6,14 @@ use holdline_base::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
 impl Connection {
-    /// Connects, checks that the server accepts the login and is new enough, and warns if it evicts
-    /// keys when memory is short. A server that does not tell passes. Call it once, before any
-    /// other call.
+    /// Connects, checks that the server accepts the login, is new enough and takes no writes of
+    /// its own beside a primary, and warns if it evicts keys when memory is short. A server that
+    /// does not tell passes. Call it once, before any other call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if the server is too old; otherwise the reason why it could not
-    /// be asked.
+    /// [`ErrorKind::Unsupported`] if the server is too old, or one of several that take writes;
+    /// otherwise the reason why it could not be asked.
     ///
     /// # Cancel safety
     ///
@@ -33,6 +33,9 @@ impl Connection {
                 "{address} runs version {version}; Redis 6.2 or later, or Valkey, is needed"
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if let Some(why) = texts.iter().find_map(|text| writes_apart(text)) {
+            return Err(Error::new(ErrorKind::Unsupported, format!("{address} {why}")));
         }
         if let Some(policy) = said(&texts, "maxmemory_policy").find(|it| *it != "noeviction") {
             tracing::warn!(
@@ -62,6 +65,24 @@ fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str>
 pub fn too_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) < (Some(6), Some(2))
+}
+
+/// Why a server with this `INFO` takes writes that no other server confirms or sees in time, so
+/// that the clients of two servers would hold one lock.
+fn writes_apart(info: &str) -> Option<&'static str> {
+    let one = [info.to_owned()];
+    let get = |what| said(&one, what).next();
+    match get("role")? {
+        "active-replica" => Some(
+            "is an active replica (KeyDB): it and its peers take writes without asking one \
+             another, so two clients would hold one lock; use a server without active-replica",
+        ),
+        "slave" | "replica" if get("slave_read_only") == Some("0") => Some(
+            "is a replica that takes writes (replica-read-only no): its primary does not see \
+             them, so two clients would hold one lock; name the primary",
+        ),
+        _ => None,
+    }
 }
 
 impl Connection {

@@ -1,7 +1,8 @@
 //! What is found out about a server when it is opened: whether it may drop locks to make room, and
 //! what its user may not ask.
 
-use holdline::{Client, Mutex, open};
+use crate::fake;
+use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_testkit::Warnings;
 use holdline_testkit::redis::{cluster, private};
 use std::time::Duration;
@@ -108,4 +109,33 @@ async fn a_node_that_is_down_keeps_nobody_out() {
         served += usize::from(matches!(got, Ok(Some(_))));
     }
     assert!((1..12).contains(&served), "{served} of 12");
+}
+
+/// A server that takes writes beside another one gives its clients locks that those of the other
+/// server have, too.
+#[tokio::test]
+async fn a_server_that_takes_writes_apart_is_refused() {
+    let Some(primary) = private("apart_from", &[]) else { return };
+    let port = primary.port().to_string();
+    let args = ["--replicaof", &format!("127.0.0.1 {port}"), "--replica-read-only", "no"];
+    let Some(replica) = private("apart", &args) else { return };
+    let active = fake::server(|words| match words {
+        ["INFO", ..] => {
+            "$47\r\nredis_version:6.3.4\r\nrole:active-replica\r\nx:1\r\n\r\n".to_owned()
+        }
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    for (port, word) in [(replica.port(), "name the primary"), (active, "active replica")] {
+        for scheme in ["line", "string", "redisson"] {
+            let refused = open(&format!("redis://127.0.0.1:{port}?scheme={scheme}")).await;
+            let error = refused.expect_err("its primary knows nothing of its locks");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+    // One that takes none says so for each request, until it is promoted.
+    let _: () = replica.query(&["CONFIG", "SET", "replica-read-only", "yes"]);
+    let client = open(replica.url()).await.expect("opens");
+    let error = Mutex::new(&client, "x").try_lock().await.expect_err("it takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

@@ -190,6 +190,11 @@ fn role(info: &Info, in_cluster: bool, findings: &mut Findings) {
             "it is a node of a cluster",
             "use a URL that begins with redis+cluster:",
         ),
+        (_, Some("active-replica")) => findings.problem(
+            "role",
+            "it is an active replica (KeyDB): its peers give out its locks, too",
+            "use a server without active-replica",
+        ),
         (_, Some("slave" | "replica")) => findings.problem(
             "role",
             "it is a replica, which takes no locks",
