@@ -11,6 +11,7 @@ mod crash;
 mod errors;
 mod faults;
 mod fenced;
+mod foreign;
 mod pooled;
 mod pooled_sessions;
 mod raw;

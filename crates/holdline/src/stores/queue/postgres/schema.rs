@@ -81,12 +81,30 @@ async fn once(address: &Address, sql: &str) -> Result<Answer> {
     asked.await.map_err(|fault: Fault| fault.explain(address, "the schema"))
 }
 
-/// Checks that a new connection leads to a primary that is new enough. Returns its version in the
-/// form of `server_version_num`.
+/// The name of a server that speaks PostgreSQL's protocol, by the text of `version()`. Forks of
+/// PostgreSQL on one node begin with its name, and keep its locks.
+pub(super) fn foreign(version: &str) -> Option<&str> {
+    if version.contains("-YB-") {
+        return Some("YugabyteDB");
+    }
+    let first = version.split_whitespace().next().unwrap_or("another server");
+    (first != "PostgreSQL" && first != "EnterpriseDB").then_some(first)
+}
+
+/// Checks that a new connection leads to a primary of PostgreSQL that is new enough. Returns its
+/// version in the form of `server_version_num`.
 pub(super) async fn check_server(session: &Session, address: &Address) -> Result<i32, Fault> {
     let sql = "SELECT current_setting('server_version_num'), pg_is_in_recovery(), \
-               current_setting('default_transaction_isolation')";
+               current_setting('default_transaction_isolation'), version()";
     let found = session.ask(sql).await?.first();
+    if let Some(name) = found.text(3).and_then(foreign) {
+        let message = format!(
+            "{address} is {name}, which only speaks PostgreSQL's protocol: its transactions, \
+             advisory locks and clocks differ, so that two clients could hold one lock; use \
+             PostgreSQL itself, or etcd or ZooKeeper"
+        );
+        return Err(Fault::Ours(ErrorKind::Unsupported, message));
+    }
     let server = found.number(0).unwrap_or_default();
     if server < OLDEST {
         let message = format!("{address} is older than PostgreSQL 13, which is needed");

@@ -14,7 +14,7 @@ use super::pool::{Claim, Conn, Pool};
 use super::schema::{self, check_server, quoted, statement};
 use super::session::{self, Session};
 use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
 use crate::stores::queue::calls::Answer as Queried;
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
@@ -320,6 +320,32 @@ impl Sessions {
     }
 }
 
+impl Sessions {
+    /// Checks that two sessions cannot have one advisory lock, as they can where the server accepts
+    /// the functions and does nothing. The lock is one that nobody else wants.
+    async fn check_exclusion(&self, mut claim: Claim) -> Answer<()> {
+        let Some(mark) = &claim.conn.mark else { return Ok(()) };
+        let (session, key) = (&claim.conn.session, names::random()? as i64);
+        let free = self.listener.as_ref().map_or(String::new(), |_| format!(", '{}'", TicketId(0)));
+        claim.may_hold = true;
+        let taken = mark.select(session, "take_1", &format!("'{key}', '0'")).await?;
+        let rival = format!("SELECT pg_try_advisory_xact_lock('{key}')");
+        let rival = self.looks.session().await?.ask(&rival).await?.first();
+        let freed = mark.select(session, "free_1", &format!("'{key}'{free}")).await?;
+        let (Some(taken), Some(freed)) = (taken, freed) else { return Err(mark::shared()) };
+        if [&taken, &rival, &freed].map(|row| row.truth(0)) == [Some(true), Some(false), Some(true)]
+        {
+            claim.may_hold = false;
+            return Ok(());
+        }
+        let message = format!(
+            "{self} has advisory locks that exclude nobody: two of its sessions got the same one, \
+             or none could; use scheme=table, or PostgreSQL itself"
+        );
+        Err(Fault::Ours(ErrorKind::Unsupported, message))
+    }
+}
+
 impl Dialect for Sessions {
     type Hold = Claim;
 
@@ -353,6 +379,7 @@ impl Dialect for Sessions {
         let claim = claim?;
         match (other, &claim.conn.mark) {
             (Some(other), Some(mark)) if other.process == mark.process => Err(mark::shared()),
+            (Some(_), Some(_)) => self.check_exclusion(claim).await,
             _ => Ok(()),
         }
     }
