@@ -13,6 +13,7 @@ mod compare;
 mod cost;
 mod crash;
 mod faults;
+mod foreign;
 mod late;
 mod limits;
 mod notices;

@@ -43,6 +43,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
 const SCHEMA: i32 = 1;
+/// What the server calls itself.
+const PRODUCT: &str = "CONCAT(VERSION(), ' ', @@version_comment)";
+/// Servers that speak MySQL's protocol, and do not keep locks as MySQL does.
+const FOREIGN: [&str; 3] = ["TiDB", "OceanBase", "Dolt"];
 /// How long a renewal waits for a connection for calls before it makes its own: less than it may
 /// take altogether, a quarter of a lease.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -383,9 +387,21 @@ pub(super) async fn checked(
     let mut conn = Conn::new(opts.clone()).await?;
     let sql = format!(
         "{SESSION}{session}; \
-         SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, {columns}"
+         SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, {columns}, {PRODUCT}"
     );
-    let found = ask(&mut conn, &sql).await?.first();
+    let found = match ask(&mut conn, &sql).await {
+        Ok(answer) => answer.first(),
+        Err(fault) => {
+            // The name of the server says more than its error, which may end the connection.
+            if matches!(fault, Fault::Refused(_))
+                && let Err(foreign @ Fault::Ours(..)) = check_product(opts, config).await
+            {
+                return Err(foreign);
+            }
+            return Err(fault);
+        }
+    };
+    is_product(found.text(found.0.len().saturating_sub(1)), config)?;
     let fault = |kind, why| Err(Fault::Ours(kind, format!("{config} {why}")));
     if found.text(1).is_some_and(is_read_only) {
         return fault(ErrorKind::Unavailable, READ_ONLY);
@@ -396,6 +412,24 @@ pub(super) async fn checked(
         return fault(ErrorKind::Unsupported, why);
     }
     Ok((conn, found))
+}
+
+/// Refuses a server that only speaks MySQL's protocol, asked over a connection of its own.
+pub(super) async fn check_product(opts: &Opts, config: &Config) -> Result<(), Fault> {
+    let mut conn = Conn::new(opts.clone()).await?;
+    is_product(ask(&mut conn, &format!("SELECT {PRODUCT}")).await?.first().text(0), config)
+}
+
+/// The same by the text of [`PRODUCT`].
+fn is_product(version: Option<&str>, config: &Config) -> Result<(), Fault> {
+    let name = FOREIGN.into_iter().find(|name| version.is_some_and(|text| text.contains(name)));
+    let Some(name) = name else { return Ok(()) };
+    let message = format!(
+        "{config} is {name}, which only speaks MySQL's protocol: its transactions, procedures \
+         and clocks differ, so that two clients could hold one lock; use MySQL or MariaDB \
+         itself, or etcd or ZooKeeper"
+    );
+    Err(Fault::Ours(ErrorKind::Unsupported, message))
 }
 
 /// A connection to a usable server with the right tables.

@@ -1,7 +1,7 @@
 //! The tables and procedures: their text and their installation.
 
 use super::config::{Config, Scheme};
-use super::connection::{ask, bare, connect};
+use super::connection::{ask, bare, check_product, connect};
 use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
@@ -38,6 +38,7 @@ pub(crate) async fn install(rest: &str) -> Result<()> {
 pub(super) async fn install_at(config: &Config) -> Result<()> {
     let options = opts::of(config)?;
     let work = async {
+        check_product(&options, config).await?;
         let mut conn = bare(&options).await?;
         let text = match config.scheme {
             Scheme::Shedlock => shedlock::CREATE,

@@ -214,16 +214,23 @@ impl Dialect for Sessions {
             let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                        ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
             let direct = conn.ask(&mine).await?.number();
-            Ok::<_, Fault>((direct, !conn.ask(sql).await?.rows.is_empty()))
+            let spread = !conn.ask(sql).await?.rows.is_empty();
+            // The connection lasts until another one has asked for its lock.
+            let probe = text::name_session(fastrand::u64(1..1 << 63));
+            let taken = conn.ask(&probe).await?.number();
+            let rival = self.records.call(&probe).await?.number();
+            Ok::<_, Fault>((direct, spread, [taken, rival] == [Some(1), Some(0)]))
         };
         let limit = clock::now().after(self.config().timeout);
-        let (direct, spread) = answered(limit, asked).await?;
+        let (direct, spread, excludes) = answered(limit, asked).await?;
         let why = if spread {
             "is part of a cluster (Galera or group replication), whose nodes do not know of one \
              another's connection locks"
         } else if direct == Some(0) {
             "is reached through a proxy that shares connections, so that a connection's locks are \
              not its own; use the server's own address"
+        } else if !excludes {
+            "has named locks (GET_LOCK) that exclude nobody, or refuses them"
         } else {
             return Ok(());
         };
