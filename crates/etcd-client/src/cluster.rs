@@ -250,7 +250,9 @@ impl Cluster {
         let answer = self.call::<Q, R>(path, request, limit).await?.body;
         let header = answer.header();
         if header.revision <= 0 || header.raft_term == 0 {
-            let status = Status::unavailable("an answer without a revision");
+            let what = "an answer without a revision, as from a server that only speaks etcd's \
+                        protocol (kine)";
+            let status = Status::new(grpc::Code::Foreign, what);
             return Err(error::error(&self.name, &status, true));
         }
         let progress = self.compare(known, header);

@@ -45,17 +45,25 @@ struct Member {
     term: u64,
     /// Whether a majority answers, too.
     leads: bool,
+    /// Whether its grants have a revision.
+    counts: bool,
 }
 
 impl Member {
     fn new() -> Self {
         let (late, answers) = (Duration::ZERO, watch::channel(true).1);
         let arrived = Arc::default();
-        Member { seconds: 10, arrived, late, answers, term: TERM, leads: true }
+        Member { seconds: 10, arrived, late, answers, term: TERM, leads: true, counts: true }
     }
 
     /// A cluster of this member, and a lease in it.
     async fn lease(&self) -> (Arc<Cluster>, Arc<Lease>) {
+        let (cluster, granted) = self.ask().await;
+        (cluster, Arc::new(granted.expect("it answers")))
+    }
+
+    /// The same, if the lease is granted.
+    async fn ask(&self) -> (Arc<Cluster>, Result<Lease>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let host = listener.local_addr().expect("it has one").to_string();
         let member = self.clone();
@@ -68,7 +76,7 @@ impl Member {
         let cluster = Arc::new(Cluster::new(servers, None, "etcd").expect("a good host"));
         let granted =
             Lease::grant(&cluster, self.seconds.into(), b"x/", Duration::from_secs(60)).await;
-        (cluster, Arc::new(granted.expect("it answers")))
+        (cluster, granted)
     }
 
     async fn serve(self, socket: TcpStream) {
@@ -97,6 +105,7 @@ impl Member {
             return None;
         }
         let answer = match path.as_str() {
+            proto::GRANT if !self.counts => frame(&LeaseAnswer { header: None, ttl: 10 }),
             proto::GRANT => self.count(TERM).await,
             _ if self.leads => frame(&RangeAnswer { header: Some(header(TERM)), ..<_>::default() }),
             _ => frame(&RangeAnswer::default()),
@@ -165,6 +174,16 @@ async fn a_lease_counts_from_before_its_request_was_sent() {
     assert!(lease.good_for(until).await);
     assert!(good().expect("it is alive") <= member.last().after(length), "after a heartbeat");
     run.abort();
+}
+
+/// kine grants leases without a revision, and ends no lease.
+#[tokio::test]
+async fn a_server_that_only_speaks_the_protocol_is_named() {
+    let member = Member { counts: false, ..Member::new() };
+    let Err(error) = member.ask().await.1 else { panic!("it has no leases") };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    let text = format!("{error:#}");
+    assert!(text.contains("not answered by etcd") && text.contains("kine"), "{text}");
 }
 
 /// A leader that was replaced confirms what it cannot know.
