@@ -72,12 +72,14 @@ pub fn too_old(version: &str) -> bool {
 fn writes_apart(info: &str) -> Option<&'static str> {
     let one = [info.to_owned()];
     let get = |what| said(&one, what).next();
+    // In a cluster, a replica sends all writes to its primary.
+    let writable = get("slave_read_only") == Some("0") && get("cluster_enabled") != Some("1");
     match get("role")? {
         "active-replica" => Some(
             "is an active replica (KeyDB): it and its peers take writes without asking one \
              another, so two clients would hold one lock; use a server without active-replica",
         ),
-        "slave" | "replica" if get("slave_read_only") == Some("0") => Some(
+        "slave" | "replica" if writable => Some(
             "is a replica that takes writes (replica-read-only no): its primary does not see \
              them, so two clients would hold one lock; name the primary",
         ),
@@ -115,4 +117,27 @@ impl Connection {
 pub fn flags_suffice(flags: &str) -> bool {
     let all = flags.contains('A');
     flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_writes_of_its_own_is_told_by_its_role() {
+        for (role, writable, cluster, apart) in [
+            ("master", None, "0", false),
+            ("slave", Some("1"), "0", false),
+            ("slave", Some("0"), "0", true),
+            ("slave", Some("0"), "1", false),
+            ("active-replica", Some("0"), "0", true),
+        ] {
+            let writable =
+                writable.map_or(String::new(), |one| format!("slave_read_only:{one}\r\n"));
+            let info =
+                format!("# Replication\r\nrole:{role}\r\n{writable}cluster_enabled:{cluster}\r\n");
+            assert_eq!(writes_apart(&info).is_some(), apart, "{info}");
+        }
+        assert_eq!(writes_apart(""), None, "it does not tell");
+    }
 }
