@@ -6,6 +6,7 @@
 //! - Which store, which lease, or no lock at all: [`choosing`]; measured on yours: [`mod@bench`].
 //! - The stores: [`mod@file`], [`redis`], [`etcd`], [`zookeeper`], [`postgres`], [`mysql`],
 //!   [`quorum`].
+//! - Servers that speak a store's protocol: [`compatible`].
 //! - How a store should be set up: [`doctor`]. Locks that are shared with other libraries:
 //!   [`sharing`].
 //! - The program `holdline`: [`program`].
@@ -20,4 +21,6 @@ macro_rules! pages {
     )*};
 }
 
-pages! { bench choosing doctor etcd file mysql postgres program quorum redis sharing zookeeper }
+pages! {
+    bench choosing compatible doctor etcd file mysql postgres program quorum redis sharing zookeeper
+}
