@@ -219,6 +219,31 @@ async fn a_late_request_for_a_lock_that_was_released_takes_no_lock() {
     until("no keys", async || servers.keys().is_empty()).await;
 }
 
+/// A release whose first request is late is answered to the second one. The first deletes its key
+/// when it arrives: no other ticket gets that key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_release_removes_no_later_place() {
+    let Some(servers) = start(1) else { return };
+    let flaky = two_ways(&servers);
+    let client = flaky.client().await;
+    // It keeps the lease alive, and so all places on it.
+    let kept = Mutex::new(&client, "kept").lock().await.expect("it is there");
+    let guard = Mutex::new(&client, "x").lock().await.expect("it is there");
+    let key = || key_of_x(&servers);
+    let before = key();
+    let link = used(&flaky);
+    link.stall(Way::Requests);
+    soon("its release", guard.unlock()).await.expect("the other way");
+    let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
+    assert_ne!(key(), before, "the late request would remove it");
+    let calls = servers.calls("DeleteRange");
+    link.mend();
+    until("the late request", async || servers.calls("DeleteRange") > calls).await;
+    guard.unlock().await.expect("held");
+    kept.unlock().await.expect("held");
+    until("no keys", async || servers.keys().is_empty()).await;
+}
+
 /// The same if its answer comes before that of the second one, which was carried out first: when
 /// the try has failed, no request of it is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
