@@ -72,3 +72,28 @@ async fn notices_that_a_session_keeps_are_told() {
     };
     until("they are read", has_room).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_between_is_told_of_by_its_port() {
+    let describe = || {
+        let (front, server) = (free_port(), free_port());
+        let servers = vec![postgres::node("postgres", server)];
+        let pooler = postgres::pooler(front, server, "");
+        Deployment::new(postgres::url(front), servers).then(vec![pooler])
+    };
+    let Some(pooled) = Private::launch("pooled", describe) else { return };
+    for (options, level, told) in [
+        ("table", Level::Advice, &["listen=URL"][..]),
+        ("row", Level::Advice, &["listen=URL", "pgpool-II"]),
+        ("row&listen=off", Level::Advice, &["pgpool-II"]),
+        ("table&listen=off", Level::Ok, &[]),
+    ] {
+        let report = look(&format!("{}?scheme={options}", pooled.url())).await;
+        found(&report, "pooler", level, "the URL names");
+        let finding = report.findings.iter().find(|it| it.check == "pooler").expect("found");
+        let advice = finding.advice.as_deref().unwrap_or_default();
+        for word in ["listen=URL", "pgpool-II"] {
+            assert_eq!(advice.contains(word), told.contains(&word), "{options}: {advice}");
+        }
+    }
+}

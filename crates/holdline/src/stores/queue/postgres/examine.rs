@@ -160,15 +160,21 @@ fn durability(row: &Row, findings: &mut Findings) {
 }
 
 /// Checks whether the server listens on another port than the URL names: then it is most likely
-/// behind a pooler, through which no notices come.
+/// behind a pooler, through which no notices come, nor, if it is pgpool-II, the ends of sessions.
 fn pooler(row: &Row, address: &Address, port: u16, findings: &mut Findings) {
     let Some(own) = row.number(10).filter(|own: &u16| *own != port) else { return };
     let found = format!("the server listens on port {own}, and the URL names {port}");
+    let mut advice = Vec::new();
     if matches!(address.listen, Listen::Here) {
-        let advice = "if a pooler is between, give the notices a way around it: listen=URL, or \
-                      listen=off";
-        findings.advice("pooler", found, advice);
-    } else {
+        advice.push("give the notices a way around it (listen=URL, or listen=off)");
+    }
+    if matches!(address.scheme, Scheme::Row | Scheme::Advisory(_)) {
+        advice.push("go around pgpool-II, which does not tell a holder that its session ended");
+    }
+    if advice.is_empty() {
         findings.ok("pooler", found);
+    } else {
+        let advice = format!("if a pooler is between, {}", advice.join("; "));
+        findings.advice("pooler", found, advice);
     }
 }
