@@ -236,9 +236,7 @@ async fn a_late_release_removes_no_later_place() {
     soon("its release", guard.unlock()).await.expect("the other way");
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("the other way");
     assert_ne!(key(), before, "the late request would remove it");
-    let calls = servers.calls("DeleteRange");
-    link.mend();
-    until("the late request", async || servers.calls("DeleteRange") > calls).await;
+    link.mend(); // it may arrive now, or be cancelled before that
     guard.unlock().await.expect("held");
     kept.unlock().await.expect("held");
     until("no keys", async || servers.keys().is_empty()).await;
