@@ -75,12 +75,7 @@ async fn notices_that_a_session_keeps_are_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_between_is_told_of_by_its_port() {
-    let describe = || {
-        let (front, server) = (free_port(), free_port());
-        let servers = vec![postgres::node("postgres", server)];
-        let pooler = postgres::pooler(front, server, "");
-        Deployment::new(postgres::url(front), servers).then(vec![pooler])
-    };
+    let describe = || postgres::pooled([free_port(), free_port()], "");
     let Some(pooled) = Private::launch("pooled", describe) else { return };
     for (options, level, told) in [
         ("table", Level::Advice, &["listen=URL"][..]),

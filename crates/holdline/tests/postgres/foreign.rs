@@ -36,7 +36,8 @@ async fn advisory_locks_that_exclude_nobody_are_refused() {
     role(&server, "noop", functions).await;
     let error = refused(&server, "noop", "advisory").await;
     assert!(error.to_string().contains("exclude nobody"), "{error}");
-    // Of those that are free for everybody, or never, just one function does as it should.
+    // The other functions are the server's own: a lock that nobody gets, and one that all get while
+    // it is asked for by this function.
     for (name, taken) in [("never", "false"), ("half", "true")] {
         let functions =
             format!("CREATE FUNCTION pg_try_advisory_lock(bigint) RETURNS boolean RETURN {taken};");

@@ -5,7 +5,7 @@ use crate::raw::{Raw, ticket};
 use crate::server::one;
 use holdline::Name;
 use holdline::store::{Enter, Standing, Ticket};
-use holdline_testkit::{Deployment, Private, free_port, postgres, soon, until};
+use holdline_testkit::{Private, free_port, postgres, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -16,9 +16,7 @@ fn pooler() -> Option<(Private, u16)> {
     let pooled = Private::launch("pooled", || {
         let (front, server) = (free_port(), free_port());
         port = server;
-        let servers = vec![postgres::node("postgres", server)];
-        Deployment::new(postgres::url(front), servers)
-            .then(vec![postgres::pooler(front, server, "")])
+        postgres::pooled([front, server], "")
     })?;
     Some((pooled, port))
 }
@@ -95,11 +93,9 @@ const NOTE: usize = 1500;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_are_never_mixed() {
     let describe = || {
-        let [front, server] = [free_port(), free_port()];
         // Few servers, small buffers, and a turn for other clients after each buffer.
         let settings = "default_pool_size = 3\npkt_buf = 1024\nsbuf_loopcnt = 1";
-        Deployment::new(postgres::url(front), vec![postgres::node("postgres", server)])
-            .then(vec![postgres::pooler(front, server, settings)])
+        postgres::pooled([free_port(), free_port()], settings)
     };
     let Some(servers) = Private::launch("never_mixed", describe) else { return };
     let url = servers.url() + "?install=yes&listen=off&timeout=20s";

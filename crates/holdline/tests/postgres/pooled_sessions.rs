@@ -4,17 +4,13 @@
 use crate::raw::{Raw, ticket};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
-use holdline_testkit::{Deployment, Private, free_port, postgres, until};
+use holdline_testkit::{Private, free_port, postgres, until};
 use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// A private pooler with these settings, and its server.
 fn pooler(name: &str, settings: &str) -> Option<Private> {
-    Private::launch(name, || {
-        let (front, server) = (free_port(), free_port());
-        Deployment::new(postgres::url(front), vec![postgres::node("postgres", server)])
-            .then(vec![postgres::pooler(front, server, settings)])
-    })
+    Private::launch(name, || postgres::pooled([free_port(), free_port()], settings))
 }
 
 fn url(pooled: &Private) -> String {

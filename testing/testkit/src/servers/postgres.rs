@@ -84,7 +84,7 @@ fn server(name: &str, port: u16) -> Node {
 
 /// A pooler in front of the server on the port `server`. It logs in every client as `postgres`, and
 /// pools connections by transaction. `settings` are more lines of its configuration.
-pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
+fn pooler(port: u16, server: u16, settings: &str) -> Node {
     Node::new("pgbouncer", &PGBOUNCER, port, Probe::Postgres)
         .user("nobody")
         .args(["{dir}/pgbouncer.ini"])
@@ -98,6 +98,12 @@ pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
                  {settings}\n"
             ),
         )
+}
+
+/// A server behind a pooler with these settings, whose port comes first.
+pub fn pooled([front, server]: [u16; 2], settings: &str) -> Deployment {
+    Deployment::new(url(front), vec![node("postgres", server)])
+        .then(vec![pooler(front, server, settings)])
 }
 
 /// A private server; `None`, with a note, if it is not installed.
@@ -128,12 +134,5 @@ pub const POOLED: Topology = Topology {
     about: "PgBouncer (pool_mode=transaction); its server listens one port above",
     env: "HOLDLINE_TEST_POSTGRES_POOLED",
     ports: 52..54,
-    build: |ports| {
-        let [front, server] = [ports[0], ports[1]];
-        Deployment::new(url(front), vec![node("postgres", server)]).then(vec![pooler(
-            front,
-            server,
-            "default_pool_size = 20",
-        )])
-    },
+    build: |ports| pooled([ports[0], ports[1]], "default_pool_size = 20"),
 };

@@ -148,7 +148,7 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Address;
+    use super::super::shared::tests::opened;
     use super::*;
     use crate::names::Name;
     use crate::store::{Enter, Ticket};
@@ -160,10 +160,7 @@ mod tests {
     #[tokio::test]
     async fn nodes_that_no_ticket_owns_are_removed_and_no_others() {
         let Some(servers) = holdline_testkit::zookeeper::start(1) else { return };
-        let url = servers.url();
-        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
-        let address = Address::read("zookeeper", rest).expect("a good URL");
-        let shared = Shared::new(address).expect("the system has room");
+        let shared = opened(&servers.url());
         let (line, ticket, note) = (Name::new("x").expect("good"), ticket(1, 1), Arc::from(""));
         let ticket = Ticket { lease: Duration::from_secs(5), ..ticket };
         let enter = || engine::enter(&shared, (&line, &ticket), &note, Enter::Queue);

@@ -161,7 +161,7 @@ const MOST: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Address;
+    use super::super::shared::tests::opened;
     use super::*;
     use crate::names::Name;
     use crate::store::{Enter, Standing, Ticket};
@@ -172,15 +172,12 @@ mod tests {
     use holdline_testkit::{soon, until};
 
     /// A look that began before a move of the place, and is read while that is under way, shows the
-    /// old node. Whose deletion is no loss, and the new one no second node of the ticket. The move
-    /// stays in doubt if nobody waits for it. After it, a deletion is a loss.
+    /// old node. The deletion of the old node is no loss, and the new one is no second node of the
+    /// ticket. The move stays in doubt if nobody waits for it. After it, a deletion is a loss.
     #[tokio::test]
     async fn a_place_that_moves_is_not_gone() {
         let Some(servers) = holdline_testkit::zookeeper::start(1) else { return };
-        let url = format!("{}?session=60", servers.url());
-        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
-        let address = Address::read("zookeeper", rest).expect("a good URL");
-        let shared = Shared::new(address).expect("the system has room");
+        let shared = opened(&format!("{}?session=60", servers.url()));
         let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
         let all = Ticket { lease: Duration::from_secs(40), ..ticket(3, 3) };
         let enter = async |weight, how| {

@@ -303,22 +303,26 @@ impl Drop for Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::names::Name;
     use crate::store::{Enter, Ticket, TicketId};
     use crate::stores::ephemeral::ticket::tests::ticket;
     use holdline_testkit::{soon, until};
 
+    /// The state of a store at this URL.
+    pub(in super::super) fn opened(url: &str) -> Arc<Shared> {
+        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
+        let address = Address::read("zookeeper", rest).expect("a good URL");
+        Shared::new(address).expect("the system has room")
+    }
+
     /// The session ends long before its time, with the data of its server. Nobody renews here, and
     /// nobody asks: the holder is told all the same, and the waiter woken.
     #[tokio::test]
     async fn the_end_of_a_session_is_told_to_all_its_tickets() {
         let Some(mut servers) = holdline_testkit::zookeeper::start(1) else { return };
-        let url = format!("{}?session=60", servers.url());
-        let rest = url.strip_prefix("zookeeper:").expect("its scheme");
-        let address = Address::read("zookeeper", rest).expect("a good URL");
-        let shared = Shared::new(address).expect("the system has room");
+        let shared = opened(&format!("{}?session=60", servers.url()));
         let (tell, mut told) = mpsc::unbounded_channel();
         shared.table.loss.set(Arc::new(move |id| {
             let _ = tell.send(id);

@@ -318,9 +318,7 @@ impl Sessions {
         };
         Ok(Some((pid, place)))
     }
-}
 
-impl Sessions {
     /// Checks that two sessions cannot have one advisory lock, as they can where the server accepts
     /// the functions and does nothing. The lock is one that nobody else wants.
     async fn check_exclusion(&self, mut claim: Claim) -> Answer<()> {
