@@ -1,18 +1,20 @@
 //! Proxies that mix connections, and TLS.
 
-use crate::server::{Database, count, private};
+use crate::server::{Database, count, first, private};
 use holdline::{ErrorKind, Mutex, open};
 #[cfg(feature = "mysql-tls")]
 use holdline_testkit::certs::certificates;
 use holdline_testkit::{soon, until};
-#[cfg(feature = "mysql-tls")]
 use mysql_async::prelude::Queryable;
 #[cfg(feature = "mysql-tls")]
 use std::os::unix::fs::PermissionsExt;
 #[cfg(feature = "mysql-tls")]
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 
 /// A proxy that greets with a connection number of its own, like proxies that share connections.
 async fn proxy(server: u16) -> u16 {
@@ -64,6 +66,60 @@ async fn a_proxy_that_shares_connections_is_refused() {
     guard.unlock().await.expect("held");
     task.await.expect("no panic").unlock().await.expect("held");
     assert_eq!(count(&mut conn, "Com_kill").await, kills);
+}
+
+/// A proxy that lets a connection end which has a session's lock, before another one asks for it.
+async fn losing(server: u16, database: Arc<Database>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("it has one").port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server)).await.expect("it listens");
+            let (mut requests, mut back) = client.into_split();
+            let (mut replies, mut forth) = server.into_split();
+            tokio::spawn(async move { copy(&mut replies, &mut back).await });
+            let database = Arc::clone(&database);
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 65536];
+                while let Ok(size @ 1..) = requests.read(&mut bytes).await {
+                    let text = String::from_utf8_lossy(&bytes[..size]);
+                    if let Some((_, rest)) = text.split_once("GET_LOCK('holdline-session:") {
+                        let session = rest.split('\'').next().expect("a number").to_owned();
+                        let database = Arc::clone(&database);
+                        let end =
+                            move || Handle::current().block_on(end_holder(&database, session));
+                        spawn_blocking(end).await.expect("no panic");
+                    }
+                    forth.write_all(&bytes[..size]).await?;
+                }
+                Ok::<_, std::io::Error>(())
+            });
+        }
+    });
+    port
+}
+
+/// Ends the connection that has the lock of this session, if there is one.
+async fn end_holder(database: &Database, session: String) {
+    let mut conn = database.conn().await;
+    let holder = format!("SELECT IS_USED_LOCK('holdline-session:{session}')");
+    let Some(id) = first::<Option<u64>>(&mut conn, &holder).await else { return };
+    conn.query_drop(format!("KILL {id}")).await.expect("it is there");
+    until("it has ended", async || first::<Option<u64>>(&mut conn, &holder).await.is_none()).await;
+}
+
+/// Whether named locks exclude one another is found out by two connections. If the first is lost,
+/// the second rightly gets the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_while_opening_does_not_mean_that_locks_exclude_nobody() {
+    let Some(server) = private("mysql-losing", &[]) else { return };
+    let database = Arc::new(Database::fresh(&server.url(), "losing").await);
+    drop(open(&database.url("")).await.expect("installs"));
+    let port = server.servers[0].port();
+    let front = losing(port, Arc::clone(&database)).await;
+    let url = database.url("&scheme=named").replace(&port.to_string(), &front.to_string());
+    let error = open(&url).await.expect_err("its connection is lost each time");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 /// A server that answers on one connection only: an opening that has failed leaves none behind.

@@ -215,10 +215,11 @@ impl Dialect for Sessions {
                        ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
             let direct = conn.ask(&mine).await?.number();
             let spread = !conn.ask(sql).await?.rows.is_empty();
-            // The connection lasts until another one has asked for its lock.
             let probe = text::name_session(fastrand::u64(1..1 << 63));
             let taken = conn.ask(&probe).await?.number();
             let rival = self.records.call(&probe).await?.number();
+            // If the connection was lost in between, the other one has rightly got its lock.
+            conn.ask("SELECT 1").await?;
             Ok::<_, Fault>((direct, spread, [taken, rival] == [Some(1), Some(0)]))
         };
         let limit = clock::now().after(self.config().timeout);
