@@ -205,6 +205,23 @@ async fn a_full_queue_of_notices_holds_up_no_unlock() {
     until("its holder learns of it", async || !next.is_valid()).await;
 }
 
+/// Where there are notices, a removal by force is told by one: the next renewal is minutes away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_is_told_by_a_notice() {
+    let Some(server) = private("removal", &["fsync=off"]) else { return };
+    let (client, other) = (open(&server.url()).await, open(&server.url()).await);
+    let (client, other) = (client.expect("opens"), other.expect("opens"));
+    let first = Mutex::new(&other, "x").lock().await.expect("works");
+    let next = Mutex::new(&client, "x").lease(Duration::from_secs(600));
+    let waiting = tokio::spawn(async move { next.lock().await });
+    until("it waits", async || other.inspect("x").await.expect("works").waiters.len() == 1).await;
+    first.unlock().await.expect("held");
+    let guard = soon("the waiter has it", waiting).await.expect("no panic").expect("works");
+    let removed = other.force_unlock("x", guard.ticket(), "by hand").await.expect("works");
+    assert!(removed.is_some());
+    soon("its holder is told", guard.lost()).await;
+}
+
 /// Time limits of the server and of the role do not end a transaction that holds a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_limits_of_the_server_do_not_end_a_lock() {
