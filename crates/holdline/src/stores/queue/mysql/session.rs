@@ -213,13 +213,13 @@ impl Dialect for Sessions {
             let mut conn = Owned(Some(conn));
             let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                        ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
-            let direct = conn.ask(&mine).await?.number();
-            let spread = !conn.ask(sql).await?.rows.is_empty();
             let probe = text::name_session(fastrand::u64(1..1 << 63));
             let taken = conn.ask(&probe).await?.number();
             let rival = self.records.call(&probe).await?.number();
-            // If the connection was lost in between, the other one has rightly got its lock.
-            conn.ask("SELECT 1").await?;
+            // Asked last: an answer shows that the connection still had its lock when the other one
+            // asked for it.
+            let direct = conn.ask(&mine).await?.number();
+            let spread = !conn.ask(sql).await?.rows.is_empty();
             Ok::<_, Fault>((direct, spread, [taken, rival] == [Some(1), Some(0)]))
         };
         let limit = clock::now().after(self.config().timeout);
