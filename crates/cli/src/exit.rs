@@ -82,7 +82,7 @@ impl Failure {
         let advice = match errno {
             Errno::MFILE => "this process may open too few files; raise the limit (ulimit -n)",
             Errno::NFILE => "the whole system has too many files open",
-            Errno::AGAIN => "too many processes or threads; raise the limit (ulimit -u)",
+            Errno::AGAIN => "too many processes or threads; raise the limit (ulimit -u, pids.max)",
             Errno::NOMEM => "not enough memory",
             _ => return None,
         };

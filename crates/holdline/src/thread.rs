@@ -97,7 +97,10 @@ fn short(name: &str, error: io::Error) -> Error {
         format!("the thread {name}, without which no lock can be kept, could not be started");
     if error.kind() == io::ErrorKind::WouldBlock {
         // The system says so too if there is no memory for the stack.
-        message.push_str(": this user may have no more threads (ulimit -u), or no memory is left");
+        message.push_str(
+            ": this user or container may have no more threads (ulimit -u, pids.max), or no memory \
+             is left",
+        );
     }
     Error::because(ErrorKind::Unavailable, message, error)
 }

@@ -131,7 +131,7 @@ fn without_threads_it_says_what_is_missing_or_renews() {
     let runs: Vec<_> = runs.into_iter().map(Running::end).collect();
     for run in &runs {
         assert!(run.code == 0 || run.code == 71, "{runs:#?}");
-        assert_eq!(run.code == 71, run.err.contains("(ulimit -u)"), "{runs:#?}");
+        assert_eq!(run.code == 71, run.err.contains("(ulimit -u"), "{runs:#?}");
     }
     assert!(runs[0].code == 71 && runs[5].code == 0, "{runs:#?}");
     assert!(runs[0].err.contains("memory"), "{runs:#?}");
@@ -155,7 +155,7 @@ fn without_threads_every_store_says_what_is_missing() {
         let args = ["run", "-n", "x", "--", "true"];
         let run = with_threads(1, &place, &program, user, url, &args).end();
         assert_eq!(run.code, 71, "{url}: {run:?}");
-        assert!(run.err.contains("(ulimit -u)"), "{url}: {run:?}");
+        assert!(run.err.contains("(ulimit -u"), "{url}: {run:?}");
     }
 }
 

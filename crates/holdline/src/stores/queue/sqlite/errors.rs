@@ -207,9 +207,10 @@ pub(super) fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
             (ErrorKind::Unavailable, "try again")
         }
         // From the start of a thread.
-        io::ErrorKind::WouldBlock => {
-            (ErrorKind::Unavailable, "this user may have no more threads (ulimit -u)")
-        }
+        io::ErrorKind::WouldBlock => (
+            ErrorKind::Unavailable,
+            "this user or container may have no more threads (ulimit -u, pids.max)",
+        ),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             (ErrorKind::Denied, "give this user the right to, or choose another path")
         }
