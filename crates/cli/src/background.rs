@@ -1,12 +1,10 @@
 //! A lock that is held by a process in the background, for `acquire` and `release`.
 //!
 //! `acquire` starts this program again, as the *holder*. The holder acquires the lock, writes one
-//! line to `acquire`, and holds until the owner ends, a `release` comes, or the lock is lost. The
-//! owner is a process, identified by a descriptor that is the holder's stdin: unlike a process id,
-//! it can never refer to another process. `release` reaches the holder by a socket that is named
-//! after the ticket's id, in a folder that only this user can enter. Holders of a lock that is held
-//! around them have its id, too; their sockets are named after their owner as well, so that a
-//! `release` ends that of its own script.
+//! line to `acquire`, and holds until its owner ends, a `release` comes, or the lock is lost.
+//! `release` reaches the holder by a socket that is named after the ticket's id, in a folder that
+//! only this user can enter. Holders of a lock that is held around them have its id, too; their
+//! sockets are named after their owner as well, so that a `release` ends that of its own script.
 
 use crate::caller;
 use crate::commands::acquire::OnLoss;
@@ -16,19 +14,15 @@ use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
 use crate::output_queue::Output;
+use crate::owner::Owner;
 use crate::participant;
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::Client;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::Mode;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getuid, kill_process, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::{Value, json};
 use std::future::pending;
-use std::io::{ErrorKind, stdin};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -38,7 +32,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The holder's `argv[0]`, which no program has by accident.
@@ -52,82 +45,6 @@ const LINE: u64 = 4096;
 /// The suffix of a socket's name once it has begun to listen.
 const LISTENING: &str = "sock";
 
-/// The process whose end releases the lock.
-#[derive(Debug)]
-pub(crate) enum Owner {
-    /// None: the lock is released by `release`, or when its time is over.
-    None,
-    Process(OwnedFd),
-}
-
-impl Owner {
-    /// The process with this id, or our caller.
-    pub(crate) fn find(pid: Option<i32>) -> Result<Owner, Failure> {
-        if is_holder() {
-            let fd = stdin().as_fd().try_clone_to_owned();
-            return fd.map(Owner::Process).map_err(|error| internal("the owner", &error));
-        }
-        let found = match pid {
-            Some(pid) => Pid::from_raw(pid.max(0)),
-            None => caller::find(),
-        };
-        let Some(found) = found else {
-            return Err(Failure::usage(
-                "there is no process that owns the lock; name one with --owner, or let the lock \
-                 outlive its caller with --detach",
-            ));
-        };
-        match pidfd_open(found, PidfdFlags::empty()) {
-            Ok(fd) => Ok(Owner::Process(fd)),
-            Err(error) => {
-                let number = found.as_raw_nonzero();
-                Err(Failure::usage(format!("process {number} cannot own a lock: {error}")))
-            }
-        }
-    }
-
-    fn is_none(&self) -> bool {
-        matches!(self, Owner::None)
-    }
-
-    /// The owner's process id; `None` if it has ended.
-    fn id(&self) -> Option<Pid> {
-        let Owner::Process(fd) = self else { return None };
-        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
-        let id =
-            about.ok()?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
-        Pid::from_raw(id.filter(|id| *id > 0)?) // it is -1 otherwise
-    }
-
-    /// Watches for the owner's end.
-    fn watch(&self) -> Result<OwnerEnd, Failure> {
-        let Owner::Process(fd) = self else { return Ok(OwnerEnd(None)) };
-        let (send, ended) = oneshot::channel();
-        let fd = fd.try_clone().map_err(|error| internal("the owner", &error))?;
-        let watch = move || {
-            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-            while !poll(&mut fds, None).is_ok_and(|ready| ready > 0) {}
-            let _ = send.send(());
-        };
-        let thread = std::thread::Builder::new().name("owner".to_owned());
-        thread.spawn(watch).map_err(|error| internal("the owner", &error))?;
-        Ok(OwnerEnd(Some(ended)))
-    }
-}
-
-/// The end of the owner, if there is one.
-struct OwnerEnd(Option<oneshot::Receiver<()>>);
-
-impl OwnerEnd {
-    /// Resolves, once, when the owner has ended.
-    async fn comes(&mut self) {
-        match &mut self.0 {
-            Some(end) => drop(end.await),
-            None => pending().await,
-        }
-    }
-}
-
 /// Whether this process was started to hold a lock.
 pub(crate) fn is_holder() -> bool {
     std::env::args_os().next().is_some_and(|name| name == NAME)
@@ -139,14 +56,10 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
     // If our caller ignores this signal, as we then do, the exit code of a child cannot be known.
     let _handled = unix::signal(SignalKind::child())
         .map_err(|error| internal("the holder, whose end cannot be watched", &error))?;
-    let mut command = std::process::Command::new("/proc/self/exe");
+    let program = own_program().map_err(|error| internal("this program's file", &error))?;
+    let mut command = std::process::Command::new(program);
     command.arg0(NAME).args(std::env::args_os().skip(1)).process_group(0).stdout(Stdio::piped());
-    command.stdin(match owner {
-        Owner::Process(fd) => {
-            Stdio::from(fd.try_clone().map_err(|error| internal("the owner", &error))?)
-        }
-        Owner::None => Stdio::null(),
-    });
+    command.stdin(owner.to_stdin()?);
     let mut holder =
         Command::from(command).spawn().map_err(|error| internal("the holder", &error))?;
     let out = holder.stdout.take().expect("it is piped");
@@ -197,6 +110,12 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
     };
     // The holder has reported the reason.
     Ok(Exit(u8::try_from(code).unwrap_or(Exit::INTERNAL.0)))
+}
+
+/// This program's file. `/proc` finds it even after it was replaced on disk.
+fn own_program() -> std::io::Result<PathBuf> {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { Ok(own) } else { std::env::current_exe() }
 }
 
 fn send(holder: &Child, signal: Signal) {
@@ -300,8 +219,8 @@ async fn lost(
     owner: &Owner,
     on_loss: OnLoss,
 ) -> Failure {
-    if let (Owner::Process(fd), OnLoss::Term) = (owner, on_loss) {
-        let _ = pidfd_send_signal(fd, Signal::TERM);
+    if on_loss == OnLoss::Term {
+        owner.terminate();
     }
     let (cause, fields) = hold.loss().await;
     let message = format!(
@@ -495,7 +414,7 @@ async fn end(path: &Path) -> std::io::Result<String> {
 
 /// Makes a folder that only this user can enter, unless it is there.
 fn make(folder: &Path) -> Result<(), Failure> {
-    let made = std::fs::DirBuilder::new().mode(Mode::RWXU.as_raw_mode()).create(folder);
+    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
     match made {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(refuse(folder, &error.to_string()))
@@ -530,7 +449,7 @@ async fn write(mut stream: UnixStream, line: &str) -> std::io::Result<()> {
     stream.write_all(b"\n").await
 }
 
-fn internal(what: &str, error: &std::io::Error) -> Failure {
+pub(crate) fn internal(what: &str, error: &std::io::Error) -> Failure {
     Failure::resource_shortage(&format!("cannot reach {what}"), error).unwrap_or_else(|| {
         Failure::new(Exit::SYSTEM, "system", format!("cannot reach {what}: {error}"))
     })
@@ -538,23 +457,10 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{Owner, remove_stale};
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use super::remove_stale;
     use std::io::ErrorKind;
     use std::os::unix::net::UnixListener;
-    use std::process::Command;
     use tokio::net::UnixStream;
-
-    #[test]
-    fn an_owner_that_has_ended_has_no_id() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        let owner = Owner::Process(pidfd_open(pid, PidfdFlags::empty()).unwrap());
-        assert_eq!(owner.id(), Some(pid));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(owner.id(), None);
-    }
 
     #[tokio::test]
     async fn only_what_listens_no_more_is_stale() {

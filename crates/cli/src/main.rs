@@ -22,6 +22,7 @@ mod log;
 mod nested;
 mod no_fork;
 mod output_queue;
+mod owner;
 mod pace;
 mod participant;
 mod printer;

@@ -1,9 +1,10 @@
 //! `holdline acquire`: holds a lock for a part of a script.
 
-use crate::background::{self, Owner};
+use crate::background;
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, LeaseArgs, WaitArgs};
+use crate::owner::Owner;
 use crate::{duration, lock_kind::LockKind};
 use clap::{Args, ValueEnum};
 use std::time::Duration;

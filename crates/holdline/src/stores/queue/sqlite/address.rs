@@ -3,7 +3,7 @@
 use super::sharing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::url;
-use rustix::fs::{Gid, Mode};
+use rustix::fs::{Gid, Mode, RawMode};
 use std::env;
 use std::ffi::OsString;
 use std::io;
@@ -120,7 +120,7 @@ impl Address {
             }
             ("network", "allow") => self.network = true,
             ("mode", _) => {
-                let mode = u32::from_str_radix(value, 8).ok();
+                let mode = RawMode::from_str_radix(value, 8).ok();
                 let mode = mode.filter(|mode| [0o600, 0o660, 0o666].contains(mode)).ok_or(MODES)?;
                 self.creation.mode = Some(Mode::from_raw_mode(mode));
             }

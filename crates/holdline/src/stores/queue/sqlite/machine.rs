@@ -76,6 +76,7 @@ fn read_shift() -> io::Result<i128> {
 }
 
 /// Parses the line `boottime SECONDS NANOSECONDS` (older kernels write a number for the clock).
+#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse_shift(text: &str) -> Option<i128> {
     let mut words = text.lines().find_map(|line| {
         let mut words = line.split_whitespace();

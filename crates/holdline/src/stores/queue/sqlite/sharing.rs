@@ -7,7 +7,7 @@
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::fs::OFlags;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, RawMode, Uid};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::io::Errno;
 use std::fs::Metadata;
@@ -32,7 +32,7 @@ impl Sharing {
         (group || others).then(|| Sharing { group, others, gid: Gid::from_raw(database.gid()) })
     }
 
-    fn mode(self, owner: u32, group: u32, others: u32) -> Mode {
+    fn mode(self, owner: RawMode, group: RawMode, others: RawMode) -> Mode {
         let bits =
             owner | if self.group { group } else { 0 } | if self.others { others } else { 0 };
         Mode::from_raw_mode(bits)
