@@ -23,8 +23,9 @@ pub(crate) fn test() -> String {
 cargo xtask test [--quick | PART...]
 
 Without a word: formatting, clippy, tidy, all tests, the documentation, the kernel's purity, the
-library with each store alone, cargo-deny, the simulation. A failed step does not stop the later
-ones. A table of all steps comes at the end, and the last line is `N passed, N failed`.
+library with each store alone, the program for another Unix, cargo-deny, the simulation. A failed
+step does not stop the later ones. A table of all steps comes at the end, and the last line is
+`N passed, N failed`.
 
   --quick      formatting, clippy, tidy, the tests of kernel and library and 50 simulated seeds,
                without any server: for while you work

@@ -1,6 +1,7 @@
 //! The program: one static file with all stores, for every Linux of its processor.
 
 use super::{dist, emptied, install, is_root, order, run, says_text, tool};
+use crate::test::tools;
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,7 +46,7 @@ pub(super) fn build() -> Outcome<PathBuf> {
 /// Compiles the sources in a folder into a target folder. No path of this machine gets into the
 /// program, so that the same sources give the same bytes elsewhere.
 pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
-    if !target_is_here()? {
+    if !tools::rust_has(TARGET)? {
         return Err(format!("Rust for {TARGET} is missing: `rustup target add {TARGET}`."));
     }
     if tool("musl-gcc").is_none() {
@@ -79,12 +80,6 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     }
     run(&mut cargo)?;
     Ok(target.join(TARGET).join("release/holdline"))
-}
-
-/// Whether Rust can compile for the target.
-pub(super) fn target_is_here() -> Outcome<bool> {
-    let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
-    Ok(Path::new(&sysroot).join("lib/rustlib").join(TARGET).is_dir())
 }
 
 fn cargo_home() -> PathBuf {

@@ -28,7 +28,7 @@ pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     if tools != Verdict::Passed {
         return Ok(tools);
     }
-    if !super::program::target_is_here()? {
+    if !tools::rust_has(TARGET)? {
         let added = run.command(Path::new("rustup"), &["target", "add", TARGET]);
         if added != Verdict::Passed {
             let words =

@@ -108,6 +108,7 @@ const BESIDE_TESTS: &[Step] = &[
     PACKAGES,
     SIMULATION,
     step("each store alone", Own(steps::each_store_alone)),
+    step("another Unix", Own(steps::another_unix)),
     step("documentation", Own(steps::documentation)),
     PURITY,
     CRATES,

@@ -1,9 +1,10 @@
 //! The steps of `cargo xtask test`, and the few that are more than a cargo command.
 
 use super::report::Verdict;
-use super::{Run, plans};
+use super::{Run, plans, tools};
 use crate::{Outcome, tidy, workspace};
 use std::num::NonZero;
+use std::path::Path;
 
 /// The library's features that are stores. Each is built alone, as a user would.
 const STORES: &[&str] = &["sqlite", "redis", "etcd", "zookeeper", "postgres", "mysql"];
@@ -156,6 +157,24 @@ pub(super) fn each_store_alone(run: &Run<'_>) -> Outcome<Verdict> {
     } else {
         Verdict::Failed(format!("does not build with features: {}", failed.join("; ")))
     })
+}
+
+/// A Unix that is not Linux.
+const OTHER_UNIX: &str = "aarch64-apple-darwin";
+
+/// Checks that the program, with the file store, builds for another Unix: nearly all code that
+/// depends on the system is in these. Nothing is linked, so a C compiler that makes nothing will do.
+pub(super) fn another_unix(run: &Run<'_>) -> Outcome<Verdict> {
+    if !tools::rust_has(OTHER_UNIX)? {
+        let added = run.command(Path::new("rustup"), &["target", "add", OTHER_UNIX]);
+        if added != Verdict::Passed {
+            let words = format!("nothing was built: `rustup target add {OTHER_UNIX}` failed");
+            return Ok(Verdict::PassedBut(words));
+        }
+    }
+    let no_compiler = [("CC_aarch64_apple_darwin", "true"), ("AR_aarch64_apple_darwin", "true")];
+    let args = ["check", "--package", "holdline-cli", "--target", OTHER_UNIX];
+    Ok(run.cargo(&args, &no_compiler))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! the clients that the tests share locks with (`crates/holdline/tests/peers`).
 
 use super::report::Verdict;
-use crate::servers;
+use crate::{Outcome, servers};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A tool of another language, or written in one.
@@ -94,6 +95,14 @@ fn verdict(lacking: &[&Tool], in_ci: bool) -> Verdict {
         packages.join(" ")
     );
     Verdict::missing(words, in_ci)
+}
+
+/// Whether Rust can compile for a target.
+pub(crate) fn rust_has(target: &str) -> Outcome<bool> {
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let asked = asked.map_err(|error| format!("rustc: {error}"))?;
+    let sysroot = String::from_utf8_lossy(&asked.stdout);
+    Ok(Path::new(sysroot.trim_end()).join("lib/rustlib").join(target).is_dir())
 }
 
 #[cfg(test)]
