@@ -8,8 +8,8 @@ use crate::renewer::{Holding, Leaving};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Message, World};
 use holdline_kernel::{
-    Acquisition, Action, Backoff, Event as Happened, Lease, LeaseTimer, Seq, Ticket, TicketId,
-    Time, WaitMode,
+    Acquisition, Action, Backoff, Event as Happened, Lease, LeaseTimer, Seq, Standing, Ticket,
+    TicketId, Time, WaitMode,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -188,7 +188,7 @@ impl World {
             capacity: kind.capacity(),
             lease: length,
             wait_lease: self.rng.pick(&WAIT_LEASES),
-            token_count: self.rng.pick(&[1, 1, 3]),
+            token_count: self.rng.pick(&[1, 1, 3]).min(self.plan.class.most_tokens()),
             min_token: 0,
         };
         let mode = self.mode();
@@ -363,6 +363,9 @@ impl World {
             };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };
             match standing {
+                Ok(Standing::Admitted(seq)) if self.config.bug == Some(Bug::LateGrant) => {
+                    self.granted(client, seq, |lease| LeaseTimer::new(lease, sent, true));
+                }
                 Ok(standing) => {
                     self.clients[client].reached = true;
                     self.step(client, Happened::Reply { sent, standing });

@@ -110,6 +110,7 @@ impl World {
                 self.tell(&Fact::Removed { line: (lock, server), id, seq, cause: Cause::Wiped });
             }
             let line = (lock, server);
+            self.tell(&Fact::Wiped { line });
             self.tell(&Fact::Line { line, capacity: head.capacity, places: &[] });
         }
     }

@@ -32,7 +32,8 @@ mod world;
 pub use plan::{Bug, Class};
 
 /// The names of the invariants.
-pub const INVARIANTS: [&str; 6] = ["exclusion", "tokens", "loss", "progress", "clean", "fairness"];
+pub const INVARIANTS: [&str; 7] =
+    ["exclusion", "tokens", "loss", "progress", "clean", "fairness", "notices"];
 
 /// The configuration of a run.
 #[derive(Clone, Copy, Debug, Default)]

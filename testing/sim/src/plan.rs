@@ -49,6 +49,11 @@ impl Class {
         matches!(self, Class::Quorum | Class::QuorumWipes | Class::QuorumJumps)
     }
 
+    /// The most tokens that a ticket may reserve: entries have one number each.
+    pub(crate) fn most_tokens(self) -> u32 {
+        if self == Class::Entries { 1 } else { u32::MAX }
+    }
+
     /// Whether every server keeps its promises.
     pub fn is_honest(self) -> bool {
         matches!(self, Class::Faults | Class::Quorum | Class::Entries)
@@ -78,6 +83,14 @@ pub enum Bug {
     NeverLapses,
     /// A node ignores the minimum token of a ticket.
     FloorIgnored,
+    /// The server reserves one token for a ticket that asks for several.
+    SpanIgnored,
+    /// The server answers a removal by force with the token of the place removed.
+    FenceTooLow,
+    /// The server notifies callers of what its reply says.
+    CallerNotified,
+    /// The client believes a granting reply however late it comes.
+    LateGrant,
     /// An error in operation, not in code: nodes that lose their data have clocks far apart, so
     /// that their new tokens start far below the old ones.
     FarClocks,
@@ -85,7 +98,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 14] = [
         Bug::ValidFromReply,
         Bug::KeepRecreates,
         Bug::RetryWithNewId,
@@ -95,6 +108,10 @@ impl Bug {
         Bug::TryOvertakes,
         Bug::NeverLapses,
         Bug::FloorIgnored,
+        Bug::SpanIgnored,
+        Bug::FenceTooLow,
+        Bug::CallerNotified,
+        Bug::LateGrant,
         Bug::FarClocks,
     ];
 }

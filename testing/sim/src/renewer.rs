@@ -54,8 +54,7 @@ impl World {
         let until = self.clients[client].clock.when(hold.until());
         let holding = Holding { lock, ticket, seq, hold, turn: 0, calls: BTreeMap::new() };
         self.clients[client].state = State::Held(Box::new(holding));
-        let Ticket { id, weight, capacity, .. } = ticket;
-        self.tell(&Fact::Granted { lock, id, seq, weight, capacity, until });
+        self.tell(&Fact::Granted { lock, ticket, seq, until });
         self.keep(client);
     }
 

@@ -156,6 +156,9 @@ impl Server {
                 if bug == Some(Bug::FloorIgnored) && matches!(how, Enter::Keep(_)) {
                     ticket.min_token = 0;
                 }
+                if bug == Some(Bug::SpanIgnored) {
+                    ticket.token_count = 1;
+                }
                 if bug == Some(Bug::TryOvertakes) && how == Enter::Try {
                     line.head.front = Seq::END;
                 }
@@ -164,6 +167,12 @@ impl Server {
                     how = Enter::Queue;
                 }
                 let Ok(standing) = line.enter(&ticket, how, client);
+                if bug == Some(Bug::CallerNotified)
+                    && how == Enter::Queue
+                    && let Ok(Standing::Admitted(seq)) = standing
+                {
+                    woken.push((client, ticket.id, seq));
+                }
                 Answer::Stands(standing)
             }
             Request::Leave(id) => {
@@ -172,8 +181,9 @@ impl Server {
                 Answer::Left(there)
             }
             Request::Evict(id) => {
+                let place = line.places.iter().find(|place| place.id == id).map(|place| place.seq);
                 let Ok(seq) = line.evict(id);
-                Answer::Evicted(seq)
+                Answer::Evicted(if bug == Some(Bug::FenceTooLow) { seq.and(place) } else { seq })
             }
             Request::Look => Answer::Holder(first),
             Request::Sweep | Request::Ask(_) => {
@@ -220,6 +230,7 @@ impl World {
         let before = self.servers[server].seen(lock);
         let (answer, mut woken) = self.servers[server].act(now, lock, client, request, bug);
         let after = self.servers[server].seen(lock);
+        self.tell_notified(line, request, &before, &after, &woken);
         if let Request::Evict(id) = request
             && let Some(place) = before.places.iter().find(|place| place.id == id)
             && answer != Answer::Evicted(None)
@@ -237,7 +248,63 @@ impl World {
         }
         self.tell_removed(line, &before, &after, request);
         self.tell_line(line, &before, &after);
+        self.tell_numbers(line, request, &answer, (&before, &after));
         answer
+    }
+
+    /// Reports the number of a place that was entered, and the token that fences one that was
+    /// removed by force.
+    fn tell_numbers(
+        &mut self,
+        line: At,
+        request: Request,
+        answer: &Answer,
+        (before, after): (&Seen, &Seen),
+    ) {
+        match (request, answer) {
+            (
+                Request::Enter(ticket, _),
+                &Answer::Stands(Ok(
+                    Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. },
+                )),
+            ) => {
+                let new = !before.places.iter().any(|place| place.seq == seq);
+                self.tell(&Fact::Entered { line, ticket, seq, new });
+            }
+            (Request::Evict(id), &Answer::Evicted(Some(fence))) => {
+                let place = before.places.iter().find(|place| place.id == id);
+                let seq = place.map_or(Seq(0), |place| place.seq);
+                let behind = after.places.iter().map(|place| place.seq).find(|it| *it > seq);
+                self.tell(&Fact::Fenced { line, seq, fence, behind });
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the places that a request admitted, and the places that it notified.
+    fn tell_notified(
+        &mut self,
+        line: At,
+        request: Request,
+        before: &Seen,
+        after: &Seen,
+        woken: &Woken,
+    ) {
+        let caller = match request {
+            Request::Enter(Ticket { id, .. }, _) | Request::Leave(id) | Request::Evict(id) => {
+                Some(id)
+            }
+            Request::Look | Request::Sweep | Request::Ask(_) => None,
+        };
+        let waited = |seq| !before.places.iter().any(|place| place.seq == seq && place.admitted);
+        let admitted: Vec<Seq> = after
+            .places
+            .iter()
+            .filter(|place| place.admitted && waited(place.seq) && Some(place.id) != caller)
+            .map(|place| place.seq)
+            .collect();
+        let notified: Vec<Seq> = woken.iter().map(|(_, _, seq)| *seq).collect();
+        self.tell(&Fact::Notified { line, admitted: &admitted, notified: &notified });
     }
 
     pub(crate) fn tell_removed(&mut self, line: At, before: &Seen, after: &Seen, request: Request) {

@@ -89,6 +89,26 @@ fn a_lift_in_vain() {
     is_caught(Bug::FloorIgnored, &["tokens"]);
 }
 
+#[test]
+fn one_token_where_several_are_reserved() {
+    is_caught(Bug::SpanIgnored, &["tokens"]);
+}
+
+#[test]
+fn a_removal_by_force_that_fences_nobody() {
+    is_caught(Bug::FenceTooLow, &["tokens"]);
+}
+
+#[test]
+fn a_notice_of_what_the_reply_says() {
+    is_caught(Bug::CallerNotified, &["notices"]);
+}
+
+#[test]
+fn a_reply_that_grants_too_late() {
+    is_caught(Bug::LateGrant, &["loss"]);
+}
+
 /// Nodes that forget must have clocks that are close together: GUARANTEES.md says so.
 #[test]
 fn nodes_that_forget_and_whose_clocks_are_far_apart() {

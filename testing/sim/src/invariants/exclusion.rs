@@ -86,11 +86,11 @@ impl Invariant for Exclusion {
         self.promises.see(now, fact);
         let excuses = self.excused.then_some(&self.promises);
         match *fact {
-            Fact::Granted { lock, id, weight, capacity, until, .. } => {
+            Fact::Granted { lock, ticket, until, .. } => {
                 let held = self.locks.entry(lock).or_default();
-                held.capacity = capacity;
+                held.capacity = ticket.capacity;
                 held.by.retain(|_, holding| holding.until > now);
-                held.by.insert(id, Holding { weight, until });
+                held.by.insert(ticket.id, Holding { weight: ticket.weight, until });
                 held.check(now, excuses)
             }
             Fact::Renewed { lock, id, until, .. } => {

@@ -5,6 +5,9 @@
 //! expires no place whose holder still relies on it. In a quorum, a majority of the servers must
 //! have promised the deadline.
 //!
+//! Nobody is granted a lock whose deadline has passed, and no renewal shortens a lease, here or, if
+//! it is honest, in the server.
+//!
 //! If a session stands for all entries of a client, and news of their deletion arrive separately, a
 //! client relies on an entry that was removed by force until that news arrives.
 
@@ -72,12 +75,22 @@ impl Invariant for Loss {
         match *fact {
             Fact::Promised { id, seq, until, .. } => {
                 let promised = self.places.entry((id, seq)).or_default();
+                if self.honest && until < *promised {
+                    return Err(format!("{seq:?} was promised {promised}, and then {until}"));
+                }
                 *promised = until.max(*promised);
                 Ok(())
             }
-            Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
-                self.believes(id, seq, until)
+            Fact::Granted { seq, until, .. } if until <= now => {
+                Err(format!("{seq:?} was granted until {until}, which is over"))
             }
+            Fact::Granted { ticket, seq, until, .. } => self.believes(ticket.id, seq, until),
+            Fact::Renewed { id, until, .. }
+                if self.believed.get(&id).is_some_and(|(_, before)| until < *before) =>
+            {
+                Err(format!("a renewal shortened the lease of {id:?} to {until}"))
+            }
+            Fact::Renewed { id, seq, until, .. } => self.believes(id, seq, until),
             // A place that was never admitted is not relied on either: news of its own removal, or
             // a gap, arrived before the news of those ahead.
             Fact::Removed { id, seq, cause: Cause::Evicted, .. } => {

@@ -7,12 +7,13 @@ mod clean;
 mod exclusion;
 mod fairness;
 mod loss;
+mod notices;
 mod progress;
 mod promises;
 mod tokens;
 
 use crate::plan::{Class, Plan};
-use holdline_kernel::{Seq, TicketId};
+use holdline_kernel::{Seq, Ticket, TicketId};
 
 /// A lock's number in the world.
 pub(crate) type Lock = usize;
@@ -60,7 +61,7 @@ pub(crate) enum Fact<'a> {
     /// A client will not use this ticket again: it has left, or was told that its place is gone.
     Disowned { id: TicketId },
     /// A client holds, as far as it knows, until this true time.
-    Granted { lock: Lock, id: TicketId, seq: Seq, weight: u32, capacity: u32, until: u64 },
+    Granted { lock: Lock, ticket: Ticket, seq: Seq, until: u64 },
     /// A renewal prolonged a client's deadline.
     Renewed { lock: Lock, id: TicketId, seq: Seq, until: u64 },
     /// A holder's weight was lowered.
@@ -76,6 +77,15 @@ pub(crate) enum Fact<'a> {
     Promised { line: Line, id: TicketId, seq: Seq, until: u64 },
     /// A server removed a place.
     Removed { line: Line, id: TicketId, seq: Seq, cause: Cause },
+    /// A server answered this ticket's entry with its place, perhaps a new one.
+    Entered { line: Line, ticket: Ticket, seq: Seq, new: bool },
+    /// A server removed this place by force, and answered with this token. The place behind it, if
+    /// there is one.
+    Fenced { line: Line, seq: Seq, fence: Seq, behind: Option<Seq> },
+    /// A server has lost its line.
+    Wiped { line: Line },
+    /// One operation admitted these places, except for its caller's own, and notified these.
+    Notified { line: Line, admitted: &'a [Seq], notified: &'a [Seq] },
     /// An operator got this token, to fence the ticket that was broken by force.
     Broken { lock: Lock, id: TicketId, seq: Seq },
     /// The faults have stopped. From now on each patient acquisition must be admitted within this
@@ -103,6 +113,7 @@ pub(crate) fn all(plan: &Plan, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>
         Box::new(tokens::Tokens::new(quorum, honest)),
         Box::new(loss::Loss::new(plan.majority(), honest && !quorum, by_news)),
         Box::new(fairness::Fairness::new(!quorum)),
+        Box::new(notices::Notices),
         Box::new(clean::Clean::default()),
         Box::new(progress::Progress::default()),
     ];
