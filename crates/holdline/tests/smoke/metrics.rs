@@ -1,6 +1,7 @@
 //! Metrics, as a recorder sees them.
 #![expect(clippy::float_cmp, reason = "the counts are whole numbers")]
 
+use futures_util::FutureExt;
 use holdline::{Client, Mutex, Semaphore, describe_metrics, open};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::{in_own_process, until};
@@ -9,6 +10,7 @@ use metrics::{
     SharedString, Unit,
 };
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex as Cell};
 use std::time::Duration;
 
@@ -92,6 +94,44 @@ impl Recorder for Values {
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         Histogram::from_arc(self.value(key))
     }
+}
+
+/// A recorder that panics about handoffs.
+struct PanicsAboutHandoffs;
+
+impl Recorder for PanicsAboutHandoffs {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        assert_ne!(key.name(), "holdline_handoffs_total", "a test wants this");
+        Counter::noop()
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// It would be renewed for as long as the process lives, without a guard.
+#[tokio::test(flavor = "current_thread")]
+async fn a_recorder_that_panics_about_a_handoff_does_not_keep_the_lock() {
+    let client = open("memory:").await.expect("memory opens");
+    let others = Client::new(client.store().clone());
+    let lock = Mutex::new(&client, "x").handoff(3, Duration::from_secs(60));
+    let first = lock.lock().await.expect("memory works");
+    let mut next = Box::pin(lock.lock());
+    assert!(next.as_mut().now_or_never().is_none(), "it is held");
+    first.unlock().await.expect("it was held");
+    let takes = AssertUnwindSafe(|| next.as_mut().now_or_never());
+    let taken = metrics::with_local_recorder(&PanicsAboutHandoffs, || catch_unwind(takes));
+    assert!(taken.is_err(), "it was not handed over");
+    drop(next);
+    client.settle().await;
+    let other = Mutex::new(&others, "x").try_lock().await.expect("memory works");
+    assert!(other.is_some(), "nobody holds it");
 }
 
 #[tokio::test(flavor = "current_thread")]
