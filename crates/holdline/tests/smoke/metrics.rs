@@ -96,18 +96,19 @@ impl Recorder for Values {
     }
 }
 
-/// A recorder that panics about handoffs.
-struct PanicsAboutHandoffs;
+/// A recorder that panics about the metric of this name.
+struct PanicsAbout(&'static str);
 
-impl Recorder for PanicsAboutHandoffs {
+impl Recorder for PanicsAbout {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        assert_ne!(key.name(), "holdline_handoffs_total", "a test wants this");
+        assert_ne!(key.name(), self.0, "a test wants this");
         Counter::noop()
     }
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        assert_ne!(key.name(), self.0, "a test wants this");
         Gauge::noop()
     }
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -126,12 +127,27 @@ async fn a_recorder_that_panics_about_a_handoff_does_not_keep_the_lock() {
     assert!(next.as_mut().now_or_never().is_none(), "it is held");
     first.unlock().await.expect("it was held");
     let takes = AssertUnwindSafe(|| next.as_mut().now_or_never());
-    let taken = metrics::with_local_recorder(&PanicsAboutHandoffs, || catch_unwind(takes));
+    let panics = PanicsAbout("holdline_handoffs_total");
+    let taken = metrics::with_local_recorder(&panics, || catch_unwind(takes));
     assert!(taken.is_err(), "it was not handed over");
     drop(next);
     client.settle().await;
     let other = Mutex::new(&others, "x").try_lock().await.expect("memory works");
     assert!(other.is_some(), "nobody holds it");
+}
+
+/// Its place would be kept for a whole lease.
+#[tokio::test(flavor = "current_thread")]
+async fn a_recorder_that_panics_about_a_grant_does_not_keep_the_lock() {
+    let client = open("memory:").await.expect("memory opens");
+    let (one, other) = (Mutex::new(&client, "x"), Mutex::new(&client, "x"));
+    let takes = AssertUnwindSafe(|| one.try_lock().now_or_never());
+    let panics = PanicsAbout("holdline_held");
+    let taken = metrics::with_local_recorder(&panics, || catch_unwind(takes));
+    assert!(taken.is_err(), "it was not granted");
+    client.settle().await;
+    let taken = other.try_lock().await.expect("memory works");
+    assert!(taken.is_some(), "nobody holds it");
 }
 
 #[tokio::test(flavor = "current_thread")]
