@@ -72,6 +72,29 @@ async fn a_request_that_comes_late_takes_no_place() {
     }
 }
 
+/// Of places that expired together, only the holder's weight is given back: one waiter gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_expired_with_the_holder_gives_nothing_back() {
+    for database in databases("together").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let (store, line) = (client.store(), Name::new("x").expect("good"));
+        let (note, lease) = (Arc::from("note"), Duration::from_secs(600));
+        let tickets = [(); 4].map(|()| ticket(lease));
+        for ticket in &tickets {
+            store.enter(&line, ticket, &note, Enter::Queue).await.expect("works");
+        }
+        let expire = "UPDATE holdline_line SET expires = 1, due = 1; \
+                      UPDATE holdline_place SET expires = 1 ORDER BY seq LIMIT 1";
+        database.conn().await.query_drop(expire).await.expect("works");
+        let mut standings = Vec::new();
+        for ticket in &tickets[2..] {
+            let standing = store.enter(&line, ticket, &note, Enter::Queue).await.expect("works");
+            standings.push(matches!(standing, Standing::Admitted(_)));
+        }
+        assert_eq!(standings, [true, false], "which of the last two hold");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_stands_still_is_refused() {
     let Some(server) = private("mysql-still", &["--sysdate-is-now"]) else { return };

@@ -295,3 +295,43 @@ async fn a_line_that_exists_keeps_its_tokens() {
         assert!(matches!(standing, Standing::Admitted(token) if token > far), "{standing:?}");
     }
 }
+
+/// Bars and notes of removals by force do not pile up where nothing is swept: what has expired in a
+/// line is removed with the next one, and only that. Bars that are over cost no later entry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_expired_is_removed_with_the_next() {
+    for database in databases("piles").await {
+        let client = open(&database.url("")).await.expect("opens");
+        let (store, note): (_, Arc<str>) = (client.store(), "".into());
+        let mut conn = database.conn().await;
+        let left = async |line: &str| {
+            let id = fastrand::u128(..);
+            let leave =
+                format!("CALL holdline_1_leave('{line}', x'{id:032x}', 600000000, NULL, 0, 0)");
+            conn_run(&database, &leave).await;
+        };
+        let removed = async |line: &str| {
+            let (line, mine) = (Name::new(line).expect("good"), ticket(1, Duration::from_secs(60)));
+            store.enter(&line, &mine, &note, Enter::Queue).await.expect("works");
+            store.evict(&line, mine.id, "why").await.expect("works").expect("it held");
+        };
+        for line in ["x", "x", "y"] {
+            left(line).await;
+            removed(line).await;
+        }
+        let counts = "SELECT (SELECT COUNT(*) FROM holdline_barred), COUNT(*), \
+                      (SELECT bar > 0 FROM holdline_line WHERE name = 'x') FROM holdline_evicted";
+        assert_eq!(first::<(u64, u64, bool)>(&mut conn, counts).await, (3, 3, true));
+        let expire = "UPDATE holdline_barred SET until = 1; UPDATE holdline_evicted SET until = 1";
+        conn_run(&database, expire).await;
+        left("x").await;
+        removed("x").await;
+        assert_eq!(first::<(u64, u64, bool)>(&mut conn, counts).await, (2, 2, true));
+        let expire = "UPDATE holdline_barred SET until = 1; UPDATE holdline_line SET bar = 1";
+        conn_run(&database, expire).await;
+        for _ in 0..9 {
+            removed("x").await;
+        }
+        assert_eq!(first::<(u64, u64, bool)>(&mut conn, counts).await, (1, 9, false));
+    }
+}
