@@ -3,8 +3,8 @@
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private, url_at};
 use holdline::store::{Seq, Standing, Ticket};
-use holdline::{ErrorKind, Mutex, open, schema};
-use holdline_testkit::until;
+use holdline::{ErrorKind, Mutex, Name, open, schema};
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 
 fn plain(server: &Server) -> String {
@@ -188,6 +188,68 @@ async fn a_sweep_keeps_the_highest_token() {
     sql.batch_execute(ahead).await.expect("works");
     assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 1);
     assert_eq!(kept().await, tokens[2] + 86_400_000_000);
+}
+
+/// A sweep passes by lines that others have locked, empty ones and those with an expired place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_waits_for_no_line() {
+    let Some(server) = private("sweep_waits", &["fsync=off"]) else { return };
+    for name in ["empty", "expired", "unused"] {
+        let raw = Raw::named(&server.url(), name).await;
+        let mine = ticket(1, 1);
+        raw.hold(&mine).await;
+        if name != "expired" {
+            raw.leave(&mine).await;
+        }
+    }
+    let mut sql = server.sql().await;
+    let expire = "UPDATE holdline.line SET expires = 1, due = 1 WHERE name = 'expired'";
+    sql.batch_execute(expire).await.expect("works");
+    let user = sql.transaction().await.expect("begins");
+    let lock = "SELECT FROM holdline.line WHERE name IN ('empty', 'expired') FOR NO KEY UPDATE";
+    user.execute(lock, &[]).await.expect("locks");
+    let url = plain(&server);
+    let swept = soon("the sweep", schema::sweep(&url, Duration::ZERO)).await;
+    assert_eq!(swept.expect("works"), 1, "the line that nobody uses");
+    user.commit().await.expect("ends");
+    assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 2);
+}
+
+/// Bars and notes of removals by force do not pile up where nothing is swept: what has expired in a
+/// line is removed with the next one, and only that.
+#[tokio::test]
+async fn what_has_expired_is_removed_with_the_next() {
+    let Some(server) = private("piles", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    let raw = Raw::open(&server.url()).await;
+    let left = async |line: &str| {
+        let id = format!("{:032x}", ticket(1, 1).id.0);
+        let leave = "SELECT holdline.leave($1, $2::text::uuid, 600000000)";
+        one::<bool>(&sql, leave, &[&line, &id]).await;
+    };
+    let removed = async |line: &str| {
+        let raw = Raw { line: Name::new(line).expect("good"), ..raw.clone() };
+        let ticket = ticket(1, 1);
+        raw.hold(&ticket).await;
+        raw.store.evict(&raw.line, ticket.id, "why").await.expect("works").expect("it held");
+    };
+    for line in ["x", "x", "y"] {
+        left(line).await;
+        removed(line).await;
+    }
+    let count = async |table: &str| {
+        let count = format!("SELECT count(*) FROM holdline.{table}");
+        one::<i64>(&sql, &count, &[]).await
+    };
+    assert_eq!((count("barred").await, count("eviction").await), (3, 3), "none has expired");
+    let expire = "UPDATE holdline.barred SET until = 1; UPDATE holdline.eviction SET at = 1";
+    sql.batch_execute(expire).await.expect("works");
+    for _ in 0..9 {
+        left("x").await;
+        removed("x").await;
+    }
+    assert_eq!(count("barred").await, 9 + 1, "that of the other line is still there");
+    assert_eq!(count("eviction").await, 8 + 1, "the last eight are kept, and the other line's");
 }
 
 /// A sweep takes no lock from a client that has just taken it: neither one that nobody used, nor
