@@ -163,7 +163,7 @@ pub(super) fn each_store_alone(run: &Run<'_>) -> Outcome<Verdict> {
 const OTHER_UNIX: &str = "aarch64-apple-darwin";
 
 /// Checks that the program, with the file store, builds for another Unix: nearly all code that
-/// depends on the system is in these. Nothing is linked, so a C compiler that makes nothing will do.
+/// depends on the system is in these. Nothing is linked: a C compiler that makes nothing will do.
 pub(super) fn another_unix(run: &Run<'_>) -> Outcome<Verdict> {
     if !tools::rust_has(OTHER_UNIX)? {
         let added = run.command(Path::new("rustup"), &["target", "add", OTHER_UNIX]);
