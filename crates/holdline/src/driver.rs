@@ -194,12 +194,11 @@ struct CancelGuard<'a> {
 impl CancelGuard<'_> {
     /// Ends a successful acquisition: the ticket belongs to the held lock from now on.
     fn granted(&mut self, ticket: Ticket, seq: Seq, timer: LeaseTimer) -> Arc<HeldLock> {
+        self.id = None;
         let (handles, note) = (Arc::clone(self.handles), Arc::clone(&self.request.note));
         let line = self.request.line.clone();
         let metrics = self.request.metrics.clone();
         let held = Arc::new(HeldLock::new(handles, line, ticket, note, seq, timer, metrics));
-        // Not before: a recorder of metrics may have panicked.
-        self.id = None;
         renewer::register(&held);
         held
     }

@@ -92,7 +92,8 @@
 //!
 //! The label `store` is the kind of store, such as `redis`. A lock's name is not a label, unless
 //! [`Client::named_metrics`] makes it one. The repository has alerts for Prometheus and a dashboard
-//! for Grafana in `packaging/prometheus`.
+//! for Grafana in `packaging/prometheus`. A recorder that panics loses its value, and changes
+//! nothing else.
 //!
 //! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
 //! `name` and `token`) around each acquisition, the warnings `lock lost` and `renewal failed`, and

@@ -111,9 +111,8 @@ impl LocalQueues {
             && permit.budget.is_some_and(|asked| asked.terms == handed.budget.terms)
             && handed.guard.is_valid()
         {
-            // Before its guard is taken apart: a recorder may panic.
-            request.metrics.handed_over();
             let (held, token) = handed.guard.into_parts();
+            request.metrics.handed_over();
             permit.budget = Some(handed.budget);
             let token = Seq(token.0 + 1);
             return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));

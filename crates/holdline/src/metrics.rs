@@ -11,6 +11,7 @@ use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const METADATA: Metadata<'static> = Metadata::new("holdline", Level::INFO, Some("holdline"));
@@ -194,19 +195,29 @@ impl Drop for Waiting {
 /// Counts a new connection to a server.
 #[allow(dead_code, reason = "unused where no store has connections")]
 pub(crate) fn connected(store: &'static str) {
-    metrics::counter!("holdline_connections_total", "store" => store).increment(1);
+    contained(|| metrics::counter!("holdline_connections_total", "store" => store).increment(1));
 }
 
 fn count(key: &Key) {
-    with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
+    contained(|| {
+        with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
+    });
 }
 
 fn change(key: &Key, by: f64) {
-    with_recorder(|recorder| recorder.register_gauge(key, &METADATA)).increment(by);
+    contained(|| with_recorder(|recorder| recorder.register_gauge(key, &METADATA)).increment(by));
 }
 
 fn record(key: &Key, seconds: f64) {
-    with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(seconds);
+    contained(|| {
+        with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(seconds);
+    });
+}
+
+/// Calls the recorder, which is not ours. Its panic costs this value and goes no further: it would
+/// end an acquisition after its grant, or a release before it is sent, or the process from a drop.
+fn contained(call: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
 /// Describes every metric to the installed recorder: its unit, and the help text that exporters
