@@ -15,6 +15,9 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(not(unix))]
+compile_error!("holdline supports Unix only: Linux, where it is tested, macOS and the BSDs");
+
 pub mod clock;
 mod error;
 pub mod liveness;

@@ -2,16 +2,17 @@
 //!
 //! The crate's front page documents them for users. Each client makes its keys and labels once for
 //! each kind of lock, so that a measurement allocates nothing. Recorders may be installed at any
-//! time.
+//! time. A recorder's panic ends here: it would end an acquisition after its grant, or a release
+//! before it is sent, or the process from a drop.
 
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
+use crate::sync::contained;
 use holdline_kernel::Time;
 use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const METADATA: Metadata<'static> = Metadata::new("holdline", Level::INFO, Some("holdline"));
@@ -212,12 +213,6 @@ fn record(key: &Key, seconds: f64) {
     contained(|| {
         with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(seconds);
     });
-}
-
-/// Calls the recorder, which is not ours. Its panic costs this value and goes no further: it would
-/// end an acquisition after its grant, or a release before it is sent, or the process from a drop.
-fn contained(call: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
 /// Describes every metric to the installed recorder: its unit, and the help text that exporters
