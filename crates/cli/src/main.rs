@@ -67,8 +67,9 @@ fn begin() -> Exit {
     let common = cli.common;
     let verbose = common.verbose > 0;
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
-    let url = common.store.as_deref().filter(|_| cli.verb.uses_store());
-    let store = match store_url::resolve(url) {
+    let url = common.store.as_deref();
+    let store = if cli.verb.uses_store() { store_url::resolve(url) } else { Ok(String::new()) };
+    let store = match store {
         Ok(store) => store,
         Err(failure) => {
             printer.fail(&failure);

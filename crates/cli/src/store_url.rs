@@ -10,11 +10,17 @@ pub(crate) const MACHINE_PATH: &str = holdline::sqlite::MACHINE_PATH;
 #[cfg(not(feature = "sqlite"))]
 pub(crate) const MACHINE_PATH: &str = "\0";
 
+/// A variable that is easily taken for the store's, which is HOLDLINE_STORE.
+const OTHER_VARIABLE: &str = "HOLDLINE_URL";
+
 /// Resolves the URL of `--store` to absolute paths, so that it is the same store in every folder,
 /// also for the command. Empty for the default. An empty URL is refused: it is a variable or a
 /// secret that is not set, and a lock in the default store would keep no other machine out.
 pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
-    let Some(url) = url else { return Ok(String::new()) };
+    let Some(url) = url else {
+        refuse_other_variable(std::env::var_os(OTHER_VARIABLE).is_some())?;
+        return Ok(String::new());
+    };
     refuse_empty(url)?;
     let nodes: Vec<&str> =
         url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
@@ -38,6 +44,17 @@ pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
             "the store's URL is empty, perhaps by a variable that is not set; name a store \
              (--store, HOLDLINE_STORE), or unset both for the file of this machine",
         ));
+    }
+    Ok(())
+}
+
+/// Refuses the default store to those that meant to name another, for the reason of [`resolve`].
+fn refuse_other_variable(is_set: bool) -> Result<(), Failure> {
+    if is_set {
+        return Err(Failure::usage(format!(
+            "{OTHER_VARIABLE} is set, but not read; the variable for the store's URL is \
+             HOLDLINE_STORE; unset both for the file of this machine"
+        )));
     }
     Ok(())
 }

@@ -110,6 +110,33 @@ fn an_empty_store_is_refused_and_keeps_no_verb_without_a_store_from_its_work() {
     }
 }
 
+/// The same: that variable is not the store's, so the lock would be in the file of this machine.
+#[test]
+fn a_variable_that_is_taken_for_the_stores_is_refused_unless_a_store_is_named() {
+    let place = Place::new();
+    let state = place.path("state.db");
+    let named = format!("--store {} run x true", place.url());
+    for (line, code) in [
+        ("run x echo ran", 64),
+        ("acquire x", 64),
+        ("status", 64),
+        (named.as_str(), 0),
+        ("--help", 0),
+        ("completions bash", 0),
+    ] {
+        let mut command = place.command(line.split(' '));
+        command.env_remove("HOLDLINE_STORE").env("HOLDLINE_STATE", &state);
+        let run = finish(command.env("HOLDLINE_URL", "redis://10.0.0.5"));
+        assert_eq!(run.code, code, "{line}: {run:?}");
+        let told = run.err.contains("the store's URL is HOLDLINE_STORE");
+        assert_eq!(told, code == 64, "{line}: {run:?}");
+        assert!(code == 0 || run.out.is_empty(), "{line}: {run:?}");
+    }
+    assert!(!state.exists());
+    let by_variable = finish(place.command(["run", "x", "true"]).env("HOLDLINE_URL", "redis://x"));
+    assert_eq!(by_variable.code, 0, "{by_variable:?}");
+}
+
 #[test]
 fn a_default_that_makes_no_sense_is_named_with_its_place() {
     let place = Place::new();
