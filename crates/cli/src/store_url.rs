@@ -48,7 +48,7 @@ pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses the default store to those that meant to name another, for the reason of [`resolve`].
+/// Refuses the default store if another was probably meant, for the reason that [`resolve`] gives.
 fn refuse_other_variable(is_set: bool) -> Result<(), Failure> {
     if is_set {
         return Err(Failure::usage(format!(
