@@ -145,7 +145,7 @@ fn says(command: &mut Command) -> Outcome<Vec<u8>> {
 }
 
 /// The same as text without the final line end.
-fn says_text(command: &mut Command) -> Outcome<String> {
+pub(crate) fn says_text(command: &mut Command) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&says(command)?).trim_end().to_owned())
 }
 

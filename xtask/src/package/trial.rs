@@ -7,7 +7,6 @@ use super::program::TARGET;
 use crate::Outcome;
 use crate::test::tools::{self, PYTHON, Tool};
 use crate::test::{Run, Verdict};
-use std::path::Path;
 
 const TOOLS: &[Tool] = &[
     PYTHON,
@@ -28,13 +27,9 @@ pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     if tools != Verdict::Passed {
         return Ok(tools);
     }
-    if !tools::rust_has(TARGET)? {
-        let added = run.command(Path::new("rustup"), &["target", "add", TARGET]);
-        if added != Verdict::Passed {
-            let words =
-                format!("Rust for {TARGET} is missing, and `rustup target add` cannot add it.");
-            return Ok(Verdict::missing(words, run.in_ci()));
-        }
+    if !tools::rust_for(TARGET, run)? {
+        let words = format!("Rust for {TARGET} is missing, and `rustup target add` cannot add it.");
+        return Ok(Verdict::missing(words, run.in_ci()));
     }
     let made = run.cargo(&["xtask", "package", "--check", "program", "deb", "wheel"], QUICKLY);
     Ok(if made == Verdict::Passed { installed(super::is_root(), run.in_ci()) } else { made })

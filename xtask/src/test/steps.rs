@@ -4,7 +4,6 @@ use super::report::Verdict;
 use super::{Run, plans, tools};
 use crate::{Outcome, tidy, workspace};
 use std::num::NonZero;
-use std::path::Path;
 
 /// The library's features that are stores. Each is built alone, as a user would.
 const STORES: &[&str] = &["sqlite", "redis", "etcd", "zookeeper", "postgres", "mysql"];
@@ -165,12 +164,9 @@ const OTHER_UNIX: &str = "aarch64-apple-darwin";
 /// Checks that the program, with the file store, builds for another Unix: nearly all code that
 /// depends on the system is in these. Nothing is linked: a C compiler that makes nothing will do.
 pub(super) fn another_unix(run: &Run<'_>) -> Outcome<Verdict> {
-    if !tools::rust_has(OTHER_UNIX)? {
-        let added = run.command(Path::new("rustup"), &["target", "add", OTHER_UNIX]);
-        if added != Verdict::Passed {
-            let words = format!("nothing was built: `rustup target add {OTHER_UNIX}` failed");
-            return Ok(Verdict::PassedBut(words));
-        }
+    if !tools::rust_for(OTHER_UNIX, run)? {
+        let words = format!("nothing was built: `rustup target add {OTHER_UNIX}` failed");
+        return Ok(Verdict::PassedBut(words));
     }
     let no_compiler = [("CC_aarch64_apple_darwin", "true"), ("AR_aarch64_apple_darwin", "true")];
     let args = ["check", "--package", "holdline-cli", "--target", OTHER_UNIX];

@@ -1,7 +1,9 @@
 //! External tools that steps need; they are installed if possible. Among them are the languages of
 //! the clients that the tests share locks with (`crates/holdline/tests/peers`).
 
+use super::Run;
 use super::report::Verdict;
+use crate::package::says_text;
 use crate::{Outcome, servers};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -99,10 +101,14 @@ fn verdict(lacking: &[&Tool], in_ci: bool) -> Verdict {
 
 /// Whether Rust can compile for a target.
 pub(crate) fn rust_has(target: &str) -> Outcome<bool> {
-    let asked = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let asked = asked.map_err(|error| format!("rustc: {error}"))?;
-    let sysroot = String::from_utf8_lossy(&asked.stdout);
-    Ok(Path::new(sysroot.trim_end()).join("lib/rustlib").join(target).is_dir())
+    let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(&sysroot).join("lib/rustlib").join(target).is_dir())
+}
+
+/// The same, after adding the target if it is missing.
+pub(crate) fn rust_for(target: &str, run: &Run<'_>) -> Outcome<bool> {
+    let add = || run.command(Path::new("rustup"), &["target", "add", target]);
+    Ok(rust_has(target)? || add() == Verdict::Passed)
 }
 
 #[cfg(test)]
