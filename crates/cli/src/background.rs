@@ -7,6 +7,7 @@
 //! sockets are named after their owner as well, so that a `release` ends that of its own script.
 
 use crate::caller;
+use crate::child::own_program;
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
 use crate::duration;
@@ -56,7 +57,8 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
     // If our caller ignores this signal, as we then do, the exit code of a child cannot be known.
     let _handled = unix::signal(SignalKind::child())
         .map_err(|error| internal("the holder, whose end cannot be watched", &error))?;
-    let program = own_program().map_err(|error| internal("this program's file", &error))?;
+    let program = own_program().map_or_else(std::env::current_exe, |own| Ok(own.into()));
+    let program = program.map_err(|error| internal("this program's file", &error))?;
     let mut command = std::process::Command::new(program);
     command.arg0(NAME).args(std::env::args_os().skip(1)).process_group(0).stdout(Stdio::piped());
     command.stdin(owner.to_stdin()?);
@@ -110,12 +112,6 @@ pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Fail
     };
     // The holder has reported the reason.
     Ok(Exit(u8::try_from(code).unwrap_or(Exit::INTERNAL.0)))
-}
-
-/// This program's file. `/proc` finds it even after it was replaced on disk.
-fn own_program() -> std::io::Result<PathBuf> {
-    let own = PathBuf::from("/proc/self/exe");
-    if own.exists() { Ok(own) } else { std::env::current_exe() }
 }
 
 fn send(holder: &Child, signal: Signal) {

@@ -18,7 +18,7 @@ const OTHER_VARIABLE: &str = "HOLDLINE_URL";
 /// secret that is not set, and a lock in the default store would keep no other machine out.
 pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
     let Some(url) = url else {
-        refuse_other_variable(std::env::var_os(OTHER_VARIABLE).is_some())?;
+        refuse_other_variable()?;
         return Ok(String::new());
     };
     refuse_empty(url)?;
@@ -49,8 +49,8 @@ pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
 }
 
 /// Refuses the default store if another was probably meant, for the reason that [`resolve`] gives.
-fn refuse_other_variable(is_set: bool) -> Result<(), Failure> {
-    if is_set {
+fn refuse_other_variable() -> Result<(), Failure> {
+    if std::env::var_os(OTHER_VARIABLE).is_some() {
         return Err(Failure::usage(format!(
             "{OTHER_VARIABLE} is set, but not read; the variable for the store's URL is \
              HOLDLINE_STORE; unset both for the file of this machine"

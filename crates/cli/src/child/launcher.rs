@@ -52,12 +52,17 @@ fn die_with_parent() {
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent() {}
 
+/// This program's file, if there is a `/proc`, which finds it even after it was replaced on disk.
+pub(crate) fn own_program() -> Option<&'static Path> {
+    Some(Path::new("/proc/self/exe")).filter(|own| own.exists())
+}
+
 /// The command to spawn, given its file: through a launcher on systems that need one.
 pub(crate) fn command(file: &Path, argv: &[OsString], json: bool) -> Command {
-    // /proc finds the running program even after it was replaced on disk.
-    let own = Path::new("/proc/self/exe");
     let mut command;
-    if cfg!(target_os = "linux") && own.exists() {
+    if cfg!(target_os = "linux")
+        && let Some(own) = own_program()
+    {
         command = Command::new(own);
         command.arg0(NAME).arg(std::process::id().to_string());
         command.arg(if json { "json" } else { "text" }).arg(file).args(argv);

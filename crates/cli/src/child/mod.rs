@@ -6,7 +6,7 @@ mod tree;
 
 #[cfg(feature = "bench")]
 pub(crate) use launcher::command as command_that_ends_with_us;
-pub(crate) use launcher::launch_if_told;
+pub(crate) use launcher::{launch_if_told, own_program};
 
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
