@@ -113,8 +113,8 @@ impl Recorder for Panics {
     }
 }
 
-/// Its panics would keep a lock that has no guard: for a lease after a grant or a drop, for ever
-/// after a handoff. And one in a drop during another would end the process.
+/// A recorder's panic would keep a lock that has no guard: for a lease after a grant or a drop, for
+/// ever after a handoff. And one in a drop during another would end the process.
 #[tokio::test(flavor = "current_thread")]
 async fn a_recorder_that_panics_changes_nothing() {
     let client = open("memory:").await.expect("memory opens");
