@@ -90,11 +90,20 @@ impl Connection {
     /// Whether the server has sharded channels, decided by the command that Redisson uses too: both
     /// must publish and subscribe in the same way.
     ///
+    /// # Errors
+    ///
+    /// The user may not ask, or the server did not answer: then nobody knows which way the others
+    /// use.
+    ///
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn shards(&self) -> bool {
-        self.ask_any(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
+    pub async fn shards(&self) -> Result<bool, Fault> {
+        match self.ask_any(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await {
+            Ok(_) => Ok(true),
+            Err(Fault::Refused(error)) if !says(&error, "NOPERM") => Ok(false),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Whether keyspace notifications are on for deleted and expired keys. Assumed to be off if the

@@ -183,7 +183,17 @@ impl Connection {
     }
 
     async fn converse(&self, command: &Cmd, asking: bool, sent: Time) -> Result<Value, Fault> {
-        let Found { mut conn, number } = self.conn().await?;
+        let found = self.conn().await?;
+        self.converse_over(found, command, asking, sent).await
+    }
+
+    async fn converse_over(
+        &self,
+        Found { mut conn, number }: Found,
+        command: &Cmd,
+        asking: bool,
+        sent: Time,
+    ) -> Result<Value, Fault> {
         let mut call = CallInFlight { connection: self, number, sent, answered: false };
         let reply = if asking {
             Box::pin(ask_behind_asking(&mut conn, command)).await
@@ -402,13 +412,20 @@ impl Connection {
         }
     }
 
+    /// Scans over one connection: another may lead to another server, whose cursors differ.
     async fn scan_once(&self, pattern: &str) -> Result<Vec<String>, Fault> {
-        let Found { mut conn, number, .. } = self.conn().await?;
-        let found = scan::scan(pattern, &mut conn).await;
-        if found.as_ref().is_err_and(Fault::breaks) {
-            self.discard(number);
+        let limit = clock::now().after(self.config.timeout);
+        let found = within(limit, pin!(self.conn())).await.unwrap_or(Err(Fault::Silence))?;
+        let (mut keys, mut cursor) = (Vec::new(), 0);
+        loop {
+            let (sent, page) = (clock::now(), scan::from(cursor, pattern));
+            let reply = pin!(self.converse_over(found.clone(), &page, false, sent));
+            let reply = within(sent.after(self.config.timeout), reply).await;
+            cursor = scan::add(reply.unwrap_or(Err(Fault::Silence))?, &mut keys)?;
+            if cursor == 0 {
+                return Ok(keys);
+            }
         }
-        found
     }
 }
 

@@ -97,7 +97,9 @@ async fn rights_that_are_missing_are_named() {
     at_worst(&report, Level::Advice);
     found(&report, "settings", Level::Advice, "denies a permission");
     found(&report, "rights", Level::Advice, "SCAN");
-    set("-zadd -hset");
+    set("-mget");
+    found(&examine(&url).await, "rights", Level::Advice, "MGET");
+    set("+mget -zadd -hset");
     let report = examine(&url).await;
     found(&report, "rights", Level::Problem, "HSET, ZADD");
     assert!(!format!("{report:?}").contains("canary"), "{report:?}");
@@ -110,6 +112,21 @@ async fn rights_that_are_missing_are_named() {
     let report = examine(&url).await;
     found(&report, "reachable", Level::Problem, "refuses the user or password");
     assert!(!format!("{report:?}").contains("canary"), "{report:?}");
+}
+
+/// The signals that wake other libraries' waiters need rights of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_signals_need_are_named() {
+    let Some(server) = durable("doctor-signals") else { return };
+    let user = "ACL SETUSER app reset on >canary resetchannels ~app:* ~list:* &free:* -@all \
+                +evalsha +eval +get +set +del +pttl +pexpire +scan +ping +config|get +info +time";
+    let () = server.query(&user.split_whitespace().collect::<Vec<_>>());
+    let at = format!("redis://app:canary@127.0.0.1:{}?scheme=string&prefix=app:", server.port());
+    found(&examine(&at).await, "rights", Level::Ok, "");
+    let url = format!("{at}&signal_list=list:&signal_channel=free:");
+    found(&examine(&url).await, "rights", Level::Advice, "LPUSH, PUBLISH");
+    let () = server.query(&["ACL", "SETUSER", "app", "+lpush", "+publish"]);
+    found(&examine(&url).await, "rights", Level::Ok, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,6 +117,41 @@ async fn tokens_of_forgotten_names_rise_when_the_clock_is_set_back() {
     assert!(fourth > third, "{fourth} after {third}");
 }
 
+/// So they do if the line had not been empty for long, so that its tokens were given while others
+/// waited or held, and if its last one was given by an eviction.
+#[tokio::test]
+async fn tokens_of_forgotten_names_that_were_in_use_for_long_rise() {
+    let Some(server) = shifted("forgotten_busy") else { return };
+    let url = format!("{}?idle=50ms", server.url());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let hours = Duration::from_secs(3 * HOUR.unsigned_abs());
+    for ends_by_force in [false, true] {
+        let held = Mutex::new(&one, "x").lease(hours).lock().await.expect("works");
+        server.shift(HOUR);
+        let last = if ends_by_force {
+            let token = one.force_unlock("x", held.ticket(), "a test").await.expect("works");
+            token.expect("it was there")
+        } else {
+            let next = Mutex::new(&two, "x").lease(hours);
+            let next = tokio::spawn(async move { next.lock().await });
+            let waits = async || two.inspect("x").await.expect("works").waiters.len() == 1;
+            until("it waits", waits).await;
+            held.unlock().await.expect("held");
+            let next = next.await.expect("no panic").expect("works");
+            let token = next.token();
+            next.unlock().await.expect("held");
+            token
+        };
+        let gone = async || server.query::<i64>(&["EXISTS", "holdline:{x}"]) == 0;
+        until("it is forgotten", gone).await;
+        server.shift(0);
+        let guard = Mutex::new(&two, "x").lock().await.expect("works");
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        guard.unlock().await.expect("held");
+        let _: i64 = server.query(&["DEL", "holdline:{x}", "holdline:clock"]);
+    }
+}
+
 /// So they do if the first who comes then gives up, and leaves nothing but the record that his
 /// request, should it still arrive, is too late.
 #[tokio::test]

@@ -156,6 +156,19 @@ async fn a_connection_that_goes_dead_is_replaced_in_time() {
     assert!(held.is_valid(), "all renewals went over the dead connection");
 }
 
+/// So does a program that only lists locks get a new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_goes_dead_under_lists_is_replaced() {
+    let Some(server) = private("dead_lists", &[]) else { return };
+    let (address, word) = going_dead(&server).await;
+    let client = open(&format!("redis://{address}")).await.expect("opens");
+    let held = Mutex::new(&open(server.url()).await.expect("opens"), "x").lock().await;
+    let _held = held.expect("works");
+    assert_eq!(client.list("").await.expect("works").len(), 1);
+    word.send_replace(());
+    until("it is listed again", async || client.list("").await.is_ok_and(|it| it.len() == 1)).await;
+}
+
 /// Sharded channels have a connection to each node, over which nothing goes for long: some routers
 /// forget such connections without a word.
 #[tokio::test(flavor = "multi_thread")]

@@ -273,13 +273,15 @@ impl AsyncStore for Redis {
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let kept = self.shared.config.kept;
         let fill = |command: &mut Cmd| {
             command
                 .arg(&digits(id))
-                .arg(millis(self.shared.config.kept.idle))
+                .arg(millis(kept.idle))
                 .arg("")
                 .arg(0)
-                .arg(note);
+                .arg(note)
+                .arg(kept.clock_span.as_micros().to_string());
         };
         let answer = self.run(&EVICT, line, &fill).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
@@ -343,7 +345,11 @@ async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
     connection.check(&config.servers.address()).await?;
     let cluster = config.servers.kind == Kind::Cluster;
     let layout: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
-        let sharded = cluster && connection.shards().await;
+        let sharded = if cluster {
+            connection.shards().await.map_err(|fault| fault.explain(&config.servers.address()))?
+        } else {
+            false
+        };
         Arc::make_mut(&mut config.servers).sharded = sharded;
         Box::new(Redisson { sharded, cluster })
     } else {

@@ -20,7 +20,7 @@ fn keys(line: &str) -> [String; 6] {
 
 const IDLE: Duration = Duration::from_secs(600);
 const KEPT: Kept = Kept { idle: IDLE, clock_span: Duration::from_secs(1) };
-/// So short that keys often expire. (At least a second can be configured.)
+/// So short that keys often expire.
 const SHORT_IDLE: Duration = Duration::from_millis(10);
 
 /// Serializes the tests, which use the same keys.
@@ -234,7 +234,8 @@ impl Subject for Server {
 
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
         let script = self.evict.clone();
-        let rest = vec![Vec::new(), b"0".to_vec(), note.as_bytes().to_vec()];
+        let span = b"1000000".to_vec();
+        let rest = vec![Vec::new(), b"0".to_vec(), note.as_bytes().to_vec(), span];
         let token = match self.run(&script, &[going(id), self.idle(), rest].concat(), now) {
             Value::Nil => None,
             Value::Int(token) => Some(Seq(token.unsigned_abs())),

@@ -21,11 +21,10 @@ const SCRIPT: &str = "if not redis.acl_check_cmd then return nil end \
     return refused";
 
 /// The commands of the scripts and of the connections, for each layout.
-const LINE: [&str; 24] = [
+const LINE: [&str; 23] = [
     "EVALSHA x 1 KEY",
     "GET KEY",
     "GETEX KEY",
-    "MGET KEY",
     "SET KEY x",
     "SETRANGE KEY 0 x",
     "HGET KEY x",
@@ -49,7 +48,7 @@ const LINE: [&str; 24] = [
 ];
 const STRING: [&str; 6] =
     ["EVALSHA x 1 KEY", "GET KEY", "SET KEY x", "DEL KEY", "PTTL KEY", "PEXPIRE KEY 1"];
-const REDISSON: [&str; 12] = [
+const REDISSON: [&str; 10] = [
     "EVALSHA x 1 KEY",
     "HEXISTS KEY x",
     "HSET KEY x x",
@@ -60,21 +59,40 @@ const REDISSON: [&str; 12] = [
     "DEL KEY",
     "PTTL KEY",
     "PEXPIRE KEY 1",
-    "PUBLISH redisson_lock__channel:{x} x",
-    "SUBSCRIBE redisson_lock__channel:{x}",
 ];
+const REDISSON_CHANNELS: [&str; 2] =
+    ["PUBLISH redisson_lock__channel:{x} x", "SUBSCRIBE redisson_lock__channel:{x}"];
+/// In a cluster whose servers have them, as Redisson does.
+const REDISSON_SHARDS: [&str; 3] = [
+    "SPUBLISH redisson_lock__channel:{x} x",
+    "SSUBSCRIBE redisson_lock__channel:{x}",
+    "PUBSUB SHARDNUMSUB",
+];
+/// The commands that wake other libraries' waiters for a string.
+const SIGNAL_LIST: &str = "LPUSH LIST 1";
+const SIGNAL_CHANNEL: &str = "PUBLISH SIGNAL x";
 /// The command that locks in a cluster need besides: without it, those of a slot that moves fail.
 const IN_CLUSTER: &str = "ASKING";
-/// The commands that only inspection needs.
-const LOOKING: [&str; 1] = ["SCAN 0"];
+/// The command that only inspection needs.
+const LOOKING: &str = "SCAN 0";
+/// The command that reads the lines of a batch at once. In a cluster there are no batches.
+const BATCHING: &str = "MGET KEY";
 
 pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mut Findings) {
-    let commands: &[&str] = match server.config.layout {
-        Layout::Line => &LINE,
-        Layout::String => &STRING,
-        Layout::Redisson => &REDISSON,
+    let mut commands: Vec<&str> = match server.config.layout {
+        Layout::Line => LINE.to_vec(),
+        Layout::String => STRING.to_vec(),
+        Layout::Redisson => REDISSON.to_vec(),
     };
-    let commands = [commands, if in_cluster { &[IN_CLUSTER] } else { &[] }].concat();
+    let signals = &server.config.signals;
+    commands.extend(in_cluster.then_some(IN_CLUSTER));
+    commands.extend((!signals.list.is_empty()).then_some(SIGNAL_LIST));
+    commands.extend((!signals.channel.is_empty()).then_some(SIGNAL_CHANNEL));
+    match server.config.layout {
+        Layout::Redisson if in_cluster => commands.extend(REDISSON_SHARDS),
+        Layout::Redisson => commands.extend(REDISSON_CHANNELS),
+        _ => {}
+    }
     let needed = match refused(server, &commands).await {
         Ok(Some(refused)) => refused,
         Ok(None) => {
@@ -94,8 +112,9 @@ pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mu
         }
     };
     // Without the channels, waiters only poll more often.
+    let of_waiters = ["SUBSCRIBE", "PUBLISH", "SSUBSCRIBE", "SPUBLISH", "PUBSUB", "LPUSH"];
     let (channels, locks): (Vec<String>, Vec<String>) =
-        needed.into_iter().partition(|command| command.ends_with("SCRIBE") || command == "PUBLISH");
+        needed.into_iter().partition(|command| of_waiters.contains(&command.as_str()));
     if !locks.is_empty() {
         let found = format!("refused on keys with our prefix: {}", locks.join(", "));
         let advice = "give the user the minimal ACL of the guide for Redis";
@@ -109,10 +128,17 @@ pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mu
     if locks.is_empty() && channels.is_empty() {
         findings.ok("rights", "all commands that locks need are allowed");
     }
-    if refused(server, &LOOKING).await.is_ok_and(|refused| refused.is_some_and(|it| !it.is_empty()))
-    {
-        let advice = "allow +scan, if this user is to list locks (`holdline status`)";
-        findings.advice("rights", "refused: SCAN", advice);
+    let batches = !in_cluster && server.config.layout == Layout::Line;
+    let useful = [
+        Some((LOOKING, "allow +scan, if this user is to list locks (`holdline status`)")),
+        batches.then_some((BATCHING, "allow +mget: many simultaneous locks then cost less")),
+    ];
+    for (command, advice) in useful.into_iter().flatten() {
+        if let Ok(Some(refused)) = refused(server, &[command]).await
+            && let [refused] = &refused[..]
+        {
+            findings.advice("rights", format!("refused: {refused}"), advice);
+        }
     }
 }
 
@@ -125,8 +151,13 @@ async fn refused(server: &mut Server, commands: &[&str]) -> Result<Option<Vec<St
         Layout::String | Layout::Redisson => format!("{prefix}{NAME}"),
     };
     let channel = format!("{prefix}wake:0");
-    let commands: Vec<String> =
-        commands.iter().map(|c| c.replace("CHANNEL", &channel).replace("KEY", &key)).collect();
+    let signals = &server.config.signals;
+    let (list, signal) = (format!("{}{NAME}", signals.list), format!("{}{key}", signals.channel));
+    let whole = |command: &&str| {
+        let command = command.replace("CHANNEL", &channel).replace("KEY", &key);
+        command.replace("LIST", &list).replace("SIGNAL", &signal)
+    };
+    let commands: Vec<String> = commands.iter().map(whole).collect();
     // Without keys, so that any node of a cluster can answer.
     let mut words = vec!["EVAL", SCRIPT, "0"];
     words.extend(commands.iter().map(String::as_str));

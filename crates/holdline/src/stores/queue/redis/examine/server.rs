@@ -56,7 +56,8 @@ impl Server {
             self.persistence(&info, findings).await;
             self.replicas(&info, findings).await;
         }
-        if self.config.layout == Layout::String {
+        // In a cluster they are always polled.
+        if self.config.layout == Layout::String && !in_cluster {
             self.notices(findings).await;
         }
         rights::examine(self, in_cluster, findings).await;

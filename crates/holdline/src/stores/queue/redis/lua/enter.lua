@@ -37,6 +37,7 @@ end
 local function join()
   local barred_until = now < bar and call('ZSCORE', barred, id)
   if barred_until and now < tonumber(barred_until) then return {2} end
+  if span > 0 and last < now - now % span then reached(line, span) end
   local s = math.max(last + 1, now, min_token)
   local spent = s + (math.max(token_count, 1) - 1)
   if spent > MOST then return {5} end

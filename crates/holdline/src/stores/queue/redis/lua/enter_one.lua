@@ -16,10 +16,7 @@
 -- stays whole when it is left, because it is likely to be entered again, which costs less so. The
 -- rule is the kernel's line.rs.
 --
--- A line without a key has the clock for its tokens. In case that is set back, the server has one
--- more key, PREFIXclock: a time that the clock had reached. No token that the clock gave is higher
--- by more than `span`, because the first enter of a line in each span (0: none) looks at that key.
-local MOST = 9007199254740991
+-- A line without a key has the clock for its tokens, see clock.lua.
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
 local minus_last = head and #head < 65 and tonumber(head)
 if minus_last and minus_last < 0 then
@@ -34,15 +31,8 @@ if kind == 1 then
     if how >= 0 or (barred_until and now < tonumber(barred_until)) then return {2} end
     busy = head and now - last < 1000000 and 1 or 0
     if span > 0 and last < now - now % span then
-      local clock = string.match(line, '^[^{]*') .. 'clock'
-      local kept = redis.pcall('GET', clock)
-      local reached = kept and (tonumber(kept) or now) or 0 -- what is no time belongs to others
-      if reached + span > MOST then reached = now end -- nor is that
-      if reached < now - now % span and now + span < MOST then
-        redis.pcall('SET', clock, now)
-      elseif reached > now and last == 0 then
-        last = reached + span
-      end
+      local time = reached(line, span)
+      if time > now and last == 0 then last = time + span end
     end
     seq = last < now and now or last + 1
     if seq < min_token then seq = min_token end
@@ -100,7 +90,7 @@ local id, words = string.sub(tail, 1, 32), string.sub(tail, 33)
 -- A ticket that queues behind others is added to the end of a few places, see queue.lua. The
 -- general code does the same, but takes four times as long.
 if how == -2 and (kind == 1 or kind == 3) and wanted == capacity and now >= bar and now < due
-  and not string.find(head, id, 66, true) then
+  and (span == 0 or last >= now - now % span) and not string.find(head, id, 66, true) then
   local count, front, far = 1, math.huge, expires
   if kind == 3 then
     count, front, far = seq, expires, till
