@@ -5,8 +5,8 @@
 //! store that has answered once is worth waiting for; one that never has may not exist.
 //!
 //! A replica can be read and not changed, and a store whose disk or memory is full may also let
-//! places be given up, but not taken. Those who wait for a lock need to take one, so a call that
-//! succeeds does not end an outage of calls that ask more of the store.
+//! places be given up and kept, but not taken. Those who wait for a lock need to take one, so a
+//! call that succeeds does not end an outage of calls that ask more of the store.
 
 use crate::clock;
 use crate::error::Result;
@@ -28,7 +28,9 @@ pub(crate) enum Call {
     Look,
     /// It removes a place.
     Release,
-    /// It takes a place, or changes one.
+    /// It keeps a place: a renewal, or the poll of one that waits.
+    Keep,
+    /// It takes a place.
     Take,
 }
 
@@ -39,7 +41,7 @@ pub(crate) struct Availability {
     /// When calls began to fail; 0 if the last one was answered.
     away_since: AtomicU64,
     /// When each [`Call`] failed last, in this outage; 0 if none did.
-    failed_at: [AtomicU64; 3],
+    failed_at: [AtomicU64; 4],
 }
 
 impl Availability {
@@ -143,7 +145,8 @@ mod tests {
             assert_eq!(note(&store, 0, Call::Look, OK), None);
             assert_eq!(note(&store, 1, Call::Take, failure.as_ref()), Some(0));
             assert_eq!(note(&store, 5, Call::Look, OK), Some(4));
-            assert_eq!(note(&store, 10, Call::Release, OK), Some(9));
+            assert_eq!(note(&store, 9, Call::Release, OK), Some(8));
+            assert_eq!(note(&store, 10, Call::Keep, OK), Some(9));
             assert_eq!(note(&store, 11, Call::Look, OK), None);
         }
     }
@@ -154,7 +157,9 @@ mod tests {
             (Call::Look, Call::Look),
             (Call::Look, Call::Release),
             (Call::Release, Call::Release),
-            (Call::Release, Call::Take),
+            (Call::Release, Call::Keep),
+            (Call::Keep, Call::Keep),
+            (Call::Keep, Call::Take),
             (Call::Take, Call::Take),
         ] {
             let store = Availability::default();

@@ -33,9 +33,9 @@ impl Changes {
     /// otherwise after `poll`, which is also the longest wait. A store that reports expiries too
     /// (etcd, ZooKeeper) raises the longest wait to 5 s, if `poll` is shorter.
     ///
-    /// Look first, then call this in a loop. The first call subscribes and returns soon, to catch
-    /// changes that came in between. Returns are at least 10 ms apart (or `poll`, if it is
-    /// shorter), however many changes there are.
+    /// Look first, then call this in a loop. The first call subscribes and, if the store reports
+    /// changes, returns soon, to catch those that came in between. Returns are at least 10 ms apart
+    /// (or `poll`, if it is shorter), however many changes there are.
     ///
     /// # Cancel safety
     ///

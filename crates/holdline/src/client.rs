@@ -142,6 +142,11 @@ impl Client {
         self.inner.handles.note(Call::Look, Some(&Ok(())));
     }
 
+    /// The error for a store that did not answer in time about a lock.
+    pub(crate) fn silence(&self, name: &Name) -> Error {
+        self.inner.handles.silence(name)
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }

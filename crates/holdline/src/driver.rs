@@ -54,6 +54,7 @@ pub(crate) async fn acquire(
                 let outcome = enter(handles, request, &ticket, how, sent).await;
                 match outcome {
                     Some(Ok(standing)) => {
+                        last_error = None;
                         // The store may have repeated the request by which it took its place.
                         doubtful |= standing == Standing::Lost;
                         // The ticket has no place, and no late request can take one.
@@ -111,7 +112,8 @@ async fn enter(
     let outcome = within(limit, call).await;
     // A store that takes longer than a caller's few milliseconds is not away.
     if outcome.is_some() || limit >= sent.after(SHORT_ANSWER) {
-        handles.note(Call::Take, outcome.as_ref());
+        let call = if matches!(how, Enter::Keep(_)) { Call::Keep } else { Call::Take };
+        handles.note(call, outcome.as_ref());
     }
     outcome
 }

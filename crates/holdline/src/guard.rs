@@ -219,11 +219,9 @@ impl Guard {
         self.check().await?;
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
-        // The drift allowance is part of the lease, and the addition for it needs an allowance of
-        // its own.
-        let drift = lease.drift() + lease.drift() / 50;
         let store = &*self.held.handles.store;
-        let length = lease.length.saturating_add(drift).max(store.capabilities().lease_min);
+        // The drift allowance is part of the lease.
+        let length = Lease::by_any_clock(lease.length).max(store.capabilities().lease_min);
         let lease = Lease { length, ..lease };
         check_lease(store, lease.length)?;
         self.renew(Some(lease)).await

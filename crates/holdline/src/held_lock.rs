@@ -187,7 +187,7 @@ impl HeldLock {
         }
         self.metrics.released(clock::now(), self.since);
         self.metrics.held(-1.0);
-        self.loss.notify_waiters();
+        contained(|| self.loss.notify_waiters());
         true
     }
 
@@ -210,8 +210,9 @@ impl HeldLock {
 
     fn lose_as(&self, how: u8) -> bool {
         let was_held = self.change_state(HELD, how);
-        // First of all: the rest calls others' code, which may take its time, or panic.
-        self.loss.notify_waiters();
+        // First of all: the rest calls others' code, which may take its time. A waker is such code,
+        // too, and the drop of a guard goes on if it panics.
+        contained(|| self.loss.notify_waiters());
         if was_held {
             self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
@@ -390,6 +391,14 @@ pub(crate) mod tests {
         let timer = LeaseTimer::new(lease, sent, true);
         let line = Name::new("x").expect("a name");
         HeldLock::new(handles, line, ticket, Arc::from(""), Seq(1), timer, metrics)
+    }
+
+    impl HeldLock {
+        /// Shortens the interval of its renewals.
+        pub(crate) fn renew_every(&self, interval: Duration) {
+            let mut changing = self.changing.lock();
+            changing.hold = changing.hold.every(interval, clock::now());
+        }
     }
 
     /// A lock whose deadline has passed, unnoticed so far.

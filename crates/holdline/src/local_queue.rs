@@ -102,13 +102,9 @@ impl LocalQueues {
         }
         let mut permit =
             LocalPermit { weight: request.weight, waiter, budget: None, releasing: false };
-        permit.budget = handoff.map(|bounds| Budget {
-            left: bounds.most - 1,
-            until: clock::now().after(bounds.time),
-            terms: request.terms(),
-        });
+        let terms = handoff.map(|_| request.terms());
         if let Some(handed) = permit.waiter.handed_over()
-            && permit.budget.is_some_and(|asked| asked.terms == handed.budget.terms)
+            && terms.is_some_and(|terms| terms == handed.budget.terms)
             && handed.guard.is_valid()
         {
             let (held, token) = handed.guard.into_parts();
@@ -126,6 +122,12 @@ impl LocalQueues {
             })?
         };
         let Some(held) = asked else { return Ok(None) };
+        // Its time begins now: while the ticket waited, others had the lock.
+        permit.budget = handoff.map(|bounds| Budget {
+            left: bounds.most - 1,
+            until: clock::now().after(bounds.time),
+            terms: request.terms(),
+        });
         let token = held.seq;
         Ok(Some(Guard::new(held, token, Some(Box::new(permit)))))
     }

@@ -2,6 +2,7 @@
 
 use crate::held_lock::HeldLock;
 use crate::loss::Loss;
+use crate::sync::contained;
 use futures_util::future::select;
 use std::fmt;
 use std::pin::pin;
@@ -32,7 +33,7 @@ impl GuardEnd {
     pub(crate) fn end(&self, lost: bool) {
         if let Some(end) = self.0.get() {
             end.state.store(if lost { LOST } else { RELEASED }, Ordering::Release);
-            end.notify.notify_waiters();
+            contained(|| end.notify.notify_waiters()); // the drop of a guard goes on
         }
     }
 }

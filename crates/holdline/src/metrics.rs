@@ -51,9 +51,23 @@ const ERRORS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Corrupt, "corrupt"),
 ];
 
-/// The kinds of store: the first words of their addresses.
-const STORES: [&str; 8] =
-    ["memory", "sqlite", "redis", "etcd", "zookeeper", "postgres", "mysql", "quorum"];
+/// The kinds of store, by the beginnings of their addresses.
+const STORES: [(&str, &str); 9] = [
+    ("memory", "memory"),
+    ("sqlite", "sqlite"),
+    ("redis", "redis"),
+    ("etcd", "etcd"),
+    ("zookeeper", "zookeeper"),
+    ("zks", "zookeeper"),
+    ("postgres", "postgres"),
+    ("mysql", "mysql"),
+    ("quorum", "quorum"),
+];
+
+fn kind_of(address: &str) -> &'static str {
+    let known = STORES.into_iter().find(|(begin, _)| address.starts_with(begin));
+    known.map_or("other", |(_, kind)| kind)
+}
 
 /// The metrics of one client, with their labels.
 pub(crate) struct StoreMetrics {
@@ -77,7 +91,7 @@ struct RecipeKeys {
 impl StoreMetrics {
     /// The metrics of a store with this address.
     pub(crate) fn new(address: &str) -> Self {
-        let kind = STORES.into_iter().find(|kind| address.starts_with(kind)).unwrap_or("other");
+        let kind = kind_of(address);
         let store = || Label::from_static_parts("store", kind);
         StoreMetrics {
             recipes: RECIPES.map(|(_, recipe)| {
@@ -244,4 +258,26 @@ pub fn describe_metrics() {
         Unit::Count,
         "Connections opened to servers, including reconnections"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_address_tells_its_kind_of_store() {
+        for (address, kind) in [
+            ("memory", "memory"),
+            ("sqlite:/a", "sqlite"),
+            ("rediss://h", "redis"),
+            ("redis+sentinel://h", "redis"),
+            ("etcds://h", "etcd"),
+            ("zookeeper://h", "zookeeper"),
+            ("zks://h", "zookeeper"),
+            ("postgres://h", "postgres"),
+            ("mysql://h", "mysql"),
+            ("quorum:redis://a,zks://b", "quorum"),
+            ("mine", "other"),
+        ] {
+            assert_eq!(super::kind_of(address), kind);
+        }
+    }
 }

@@ -75,7 +75,7 @@ impl Drop for PendingRelease {
         // A panic ended the task that drove it, unless it is done: it starts again while the place
         // may exist.
         if self.done || clock::now() >= self.until {
-            drop(then);
+            contained(|| drop(then)); // it wakes the next task
             self.handles.undone.remove();
             return;
         }
@@ -274,6 +274,8 @@ impl Renewer {
     ) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
+        // Once in a pass: one that is renewed very often is due again in a moment.
+        let mut again_due = Vec::new();
         let mut plan = self.plan.lock();
         #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.panics), "a test wanted this");
@@ -295,11 +297,12 @@ impl Renewer {
                 losses.push(held);
                 continue;
             }
-            plan.entries.insert(due_at(again, &held), Arc::clone(&held));
             if next == Next::Renew {
-                renewals.push_back(held);
+                renewals.push_back(Arc::clone(&held));
             }
+            again_due.push((due_at(again, &held), held));
         }
+        plan.entries.extend(again_due);
         plan.planned = plan.first();
         leaves.extend(plan.leaves.drain(..));
         Agenda { losses, next: plan.planned }
@@ -417,7 +420,7 @@ pub(crate) async fn ask(
 ) -> Option<Result<()>> {
     let changes = held.changes();
     let outcome = clock::within(limit, held.renew(store, lease)).await;
-    held.handles.note(Call::Take, outcome.as_ref());
+    held.handles.note(Call::Keep, outcome.as_ref());
     if held.changes() != changes {
         verify(held.ticket().id); // the next renewal sends what this one may have undone
     }
@@ -428,7 +431,7 @@ async fn renew(held: Arc<HeldLock>) {
     let interval = held.until().0.saturating_sub(clock::now().0);
     let limit = clock::now().after(Duration::from_nanos(interval).min(held.ticket().lease / 4));
     let outcome = ask(&held, &*held.handles.background, None, limit).await;
-    held.metrics.renewed(matches!(outcome, Some(Ok(()))));
+    held.metrics.renewed(matches!(outcome, Some(Ok(()))) && !held.was_lost());
     match outcome {
         Some(Ok(())) => {
             if held.is_over() {
@@ -514,9 +517,11 @@ mod tests {
     #[test]
     fn a_loss_does_not_come_early_with_the_renewals_of_others() {
         let renewer = Renewer::new(); // no thread runs it
-        let due = Arc::new(asked_for(LEASE.length / 2, TicketId(1), LEASE));
+        // The clock began when the machine was started, which may be a minute ago.
+        let lease = Lease { length: Duration::from_secs(30), ..LEASE };
+        let due = Arc::new(asked_for(lease.length / 2, TicketId(1), lease));
         let ends =
-            Arc::new(asked_for(LEASE.usable().saturating_sub(TOGETHER / 2), TicketId(2), LEASE));
+            Arc::new(asked_for(lease.usable().saturating_sub(TOGETHER / 2), TicketId(2), lease));
         for (at, held) in [(due.first_due(), &due), (ends.until(), &ends)] {
             renewer.plan.lock().entries.insert(due_at(at, held), Arc::clone(held));
         }
@@ -524,6 +529,21 @@ mod tests {
         let Agenda { losses, .. } = renewer.collect(&mut renewals, &mut leaves);
         assert!(losses.is_empty() || clock::now() >= ends.until(), "it is still held");
         assert!(Arc::ptr_eq(&renewals[0], &due));
+    }
+
+    /// It would be sent twice at once, and then not for twice its interval.
+    #[test]
+    fn a_lock_that_is_renewed_very_often_is_renewed_once_at_a_time() {
+        let renewer = Renewer::new(); // no thread runs it
+        let interval = TOGETHER / 4;
+        let often = asked_for(Duration::ZERO, TicketId(3), LEASE);
+        often.renew_every(interval);
+        let often = Arc::new(often);
+        std::thread::sleep(interval);
+        renewer.plan.lock().entries.insert(due_at(often.first_due(), &often), often);
+        let (mut renewals, mut leaves) = (VecDeque::new(), VecDeque::new());
+        renewer.collect(&mut renewals, &mut leaves);
+        assert_eq!((renewals.len(), renewer.plan.lock().entries.len()), (1, 1));
     }
 
     /// Hints about locks that will never be registered take no more and more memory.

@@ -32,6 +32,13 @@ impl Lease {
         length / 100 + Duration::from_millis(2)
     }
 
+    /// The longest that this time can take by another clock: with a drift allowance, and with one
+    /// for the allowance.
+    pub fn by_any_clock(time: Duration) -> Duration {
+        let drift = Self::drift_of(time);
+        time.saturating_add(drift + drift / 50)
+    }
+
     /// How long the holder may rely on the lease, counted from when the request was sent.
     pub fn usable(&self) -> Duration {
         self.length.saturating_sub(self.drift()).saturating_sub(self.margin)

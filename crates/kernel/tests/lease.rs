@@ -271,6 +271,18 @@ fn renewals_that_were_missed_are_not_made_up_for() {
     assert_eq!(timer.next(late), Next::Sleep(late.after(interval)));
 }
 
+/// Other clocks may run slower by 1%: on this one, their time takes longer than 1% more.
+#[test]
+fn a_time_by_any_clock_is_long_enough() {
+    for time in [0, 1, 1_000, 60_000, 24 * 3_600_000].map(Duration::from_millis) {
+        let by_slowest = time * 100 / 99;
+        let longest = Lease::by_any_clock(time);
+        assert!(
+            (by_slowest..=by_slowest + time / 4000 + Duration::from_millis(3)).contains(&longest)
+        );
+    }
+}
+
 #[test]
 fn no_time_is_left_until_what_is_past() {
     assert_eq!(Time(7).until(Time(5)), Duration::ZERO);

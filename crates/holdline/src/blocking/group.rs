@@ -28,6 +28,7 @@ pub enum BlockingRoute<'a> {
 
 /// The ownership of a key. See [`Ownership`].
 #[derive(Debug)]
+#[must_use = "dropping the ownership at once lets other threads have the key at once"]
 pub struct BlockingOwnership<'a>(Ownership<'a>);
 
 /// An observer of a group's changes. See [`MembersObserver`].

@@ -110,6 +110,17 @@ impl Multi {
         for name in names {
             // All names together have the time limit of one.
             let wait = wait.left_since(start);
+            let is_over = match wait {
+                Wait::Forever => false,
+                Wait::Within(time) => time.is_zero(),
+                Wait::Not => clock::now() >= end,
+            };
+            if is_over && !guards.is_empty() {
+                return match wait {
+                    Wait::Not => Err(client.silence(&name)),
+                    _ => Ok(None),
+                };
+            }
             client = client.response_timeout(clock::now().until(end));
             match acquire(&client, &self.options, name, (1, 1), wait).await? {
                 Some(guard) => guards.push(guard),

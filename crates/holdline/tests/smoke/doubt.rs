@@ -126,6 +126,19 @@ async fn the_last_error_of_the_store_is_reported() {
     assert_eq!(error.to_string(), "the script says so");
 }
 
+/// And what it said before its last answer says nothing of its silence since.
+#[tokio::test(flavor = "current_thread")]
+async fn an_error_from_before_an_answer_is_not_reported() {
+    let store = Scripted::new(|before, _| match before {
+        0 => Answer::Fails(ErrorKind::Unavailable),
+        1 => waits(Some(Seq(7)), SOON),
+        _ => Answer::Never,
+    });
+    let lock = Mutex::new(&store.client(), "x").lease(SOON * 30);
+    let error = lock.lock_within(SOON * 200).await.expect_err("it is silent");
+    assert!(error.to_string().contains("did not answer in time"), "{error}");
+}
+
 /// An outage that begins during the wait is no answer, be the last request refused or silent.
 #[tokio::test(flavor = "current_thread")]
 async fn an_outage_until_the_limit_is_an_error_though_others_were_first() {

@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt;
 use holdline::{Client, Election, ErrorKind, Guard, Mutex, Semaphore};
+use holdline_testkit::until;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -62,6 +63,26 @@ async fn it_ends_with_its_time() {
     tokio::time::sleep(time * 2).await;
     drop(first);
     assert!(next.await.expect("no panic").token() >= token + 1000, "it was handed over");
+}
+
+/// While a ticket waits, others have the lock.
+#[tokio::test(flavor = "current_thread")]
+async fn its_time_begins_with_the_lock() {
+    let client = memory().await;
+    let held = Mutex::new(&Client::new(client.store().clone()), "x").lock().await;
+    let held = held.expect("memory works");
+    let time = Duration::from_secs(2);
+    let lock = || Mutex::new(&client, "x").handoff(1000, time);
+    let (first, next) = (lock(), lock());
+    let first = waits(async move { first.lock().await.expect("memory works") }).await;
+    until("it waits", async || client.inspect("x").await.expect("works").waiters.len() == 1).await;
+    let next = waits(async move { next.lock().await.expect("memory works") }).await;
+    tokio::time::sleep(time).await;
+    held.unlock().await.expect("it was held");
+    let first = first.await.expect("no panic");
+    let token = first.token();
+    drop(first);
+    assert_eq!(next.await.expect("no panic").token(), token + 1, "it was not handed over");
 }
 
 /// A lease, a margin or renewals other than those of the lock that is there.

@@ -1,9 +1,9 @@
 //! What ends by time: the place of a dead waiter, an outage, some of several locks, a look at a
 //! group.
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{ADMITTED, Answer, Scripted};
 use futures_util::FutureExt;
-use holdline::store::{Seq, Standing};
+use holdline::store::{Enter, Seq, Standing};
 use holdline::{Client, Election, ErrorKind, Group, Multi, Mutex, Route};
 use holdline_conformance::{Chaos, Fault, Op};
 use holdline_testkit::until;
@@ -118,6 +118,36 @@ async fn tasks_at_a_store_that_can_only_be_read() {
     chaos.heal();
     Mutex::new(&client, "x").lock().await.expect("it is back").unlock().await.expect("held");
     assert_eq!(client.unavailable_for(), None);
+}
+
+/// So do they if the store keeps what it has, and takes nothing more, while a lock is renewed.
+#[tokio::test(flavor = "current_thread")]
+async fn tasks_at_a_store_that_takes_no_more_places() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = Arc::clone(&is_full);
+    let store = Scripted::new(move |_, how| match how {
+        Enter::Keep(seq) => Answer::Is(Standing::Admitted(seq)),
+        _ if full.load(Ordering::Relaxed) => Answer::Fails(ErrorKind::Unavailable),
+        _ => ADMITTED,
+    });
+    let chaos = Chaos::new(store.client().store().clone());
+    let client = chaos.client().outage(Duration::from_millis(300));
+    let held = Mutex::new(&client, "held").renew_every(Duration::from_millis(20));
+    let held = held.lock().await.expect("there is room");
+    is_full.store(true, Ordering::Relaxed);
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x");
+            tokio::spawn(async move { lock.lock().await.map(drop) })
+        })
+        .collect();
+    let asked = || store.entries().iter().filter(|ticket| ticket.id != held.ticket()).count();
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("the store takes none");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert!(client.unavailable_for().is_some() && held.is_valid());
+    assert!(asked() < 16, "each of the eight had an outage of its own: {}", asked());
 }
 
 /// The bound of outages is no limit for the wait behind a task that holds the lock.
@@ -302,6 +332,31 @@ async fn a_look_at_a_group_that_became_stale() {
     let Route::Mine(other) = member.route("b").await.expect("works") else { panic!("alone") };
     assert!(!owned.is_valid(), "it was lost, and is owned again");
     drop(other);
+}
+
+/// The loss of a member's place ends its keys at once, even if a look hangs meanwhile (G4, G26).
+#[tokio::test(flavor = "current_thread")]
+async fn a_member_of_a_group_that_is_lost_during_a_look() {
+    let (lease, stale_after) = (Duration::from_secs(1), Duration::from_secs(20));
+    let chaos = Chaos::new(memory().await.store().clone());
+    let group = Group::new(&chaos.client(), "g").stale_after(stale_after).lease(lease);
+    let member = group.join("one:1").await.expect("memory works");
+    let Route::Mine(owned) = member.route("a").await.expect("works") else { panic!("alone") };
+    chaos.always(Op::Snapshot, Fault::HangBefore);
+    let looks = chaos.count(Op::Snapshot);
+    let lost = async {
+        until("a look hangs", async || chaos.count(Op::Snapshot) > looks).await;
+        chaos.always(Op::Enter, Fault::FailBefore);
+        member.lost().await;
+        tokio::time::Instant::now()
+    };
+    let not_owned = async {
+        owned.lost().await;
+        tokio::time::Instant::now()
+    };
+    let (lost, not_owned) = tokio::join!(lost, not_owned);
+    // The look ends some 8 s later.
+    assert!(not_owned.saturating_duration_since(lost) < Duration::from_secs(3));
 }
 
 /// A task that has waited for its turn at a key for longer than a look is valid looks again.

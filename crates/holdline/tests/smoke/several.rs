@@ -71,6 +71,21 @@ async fn several_locks_have_the_time_limit_of_one() {
     assert!(!matches!(waited, Ok(Some(_))), "the time was over");
 }
 
+/// Each answer is quick, and comes in the 50 ms that any request may take.
+#[tokio::test(flavor = "current_thread")]
+async fn many_locks_have_the_time_limit_of_one() {
+    let quick = Answer::After(TIME / 7, Standing::Admitted(Seq(7)));
+    let store = Scripted::new(move |_, _| quick);
+    let client = store.client().response_timeout(TIME);
+    let all = Multi::new(&client, (0..100).map(|number| format!("{number:03}")));
+    let tried = all.try_lock().await;
+    assert!(!matches!(tried, Ok(Some(_))), "the time was over");
+    let waited = all.lock_within(TIME).await;
+    assert!(!matches!(waited, Ok(Some(_))), "the time was over");
+    let asked = store.entries().len();
+    assert!(asked < 40, "{asked} were asked for in the time of some 14");
+}
+
 /// Its owner does not get it again, and does not take it for free.
 #[tokio::test(flavor = "current_thread")]
 async fn a_reentrant_lock_that_is_lost_is_not_locked_again() {

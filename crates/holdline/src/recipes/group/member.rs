@@ -12,9 +12,11 @@ use crate::names::Name;
 use crate::options::{Options, Wait};
 use crate::recipes::{acquire, expect_acquired};
 use crate::sync::Mutex;
+use futures_util::future::select;
 use holdline_kernel::Time;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use tokio::sync::Notify;
 
 /// A membership in a group. Dropping it leaves the group in the background;
@@ -380,15 +382,19 @@ impl Ownership<'_> {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost(&self) {
-        while self.is_valid() {
-            let Some(until) = self.until() else { return };
-            let next = self.member.state.lock().claims.next_look().min(until);
-            let looked = async {
-                let _ = clock::within(next, self.member.guard.lost()).await;
-                self.member.refresh().await;
-            };
-            let _ = clock::within(until, looked).await;
-        }
+        let not_seen = async {
+            while self.is_valid() {
+                let Some(until) = self.until() else { return };
+                let next = self.member.state.lock().claims.next_look().min(until);
+                let looked = async {
+                    clock::sleep_until(next).await;
+                    self.member.refresh().await;
+                };
+                let _ = clock::within(until, looked).await;
+            }
+        };
+        // A look can take long, and the member can lose its place meanwhile.
+        select(pin!(self.member.guard.lost()), pin!(not_seen)).await;
     }
 
     /// Runs `work` as the owner of the key. If the key is lost before the work is done, stops it

@@ -1,7 +1,8 @@
 //! A lazily opened store: a node of a quorum that was unreachable when the quorum was opened.
 //!
 //! Each handle has one attempt at a time, in a task on its caller's runtime: that of another handle
-//! may not be driven. Between attempts are growing pauses. A call waits for the first attempt to
+//! may not be driven. If its own is not, it begins another when the time of the first is over.
+//! Between attempts are growing pauses. A call waits for the first attempt to
 //! end, as long as its caller likes; between attempts it fails at once, with the error of the last
 //! one.
 
@@ -16,7 +17,7 @@ use crate::store::{
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -36,7 +37,8 @@ pub(crate) struct Lazy {
 struct Mine {
     /// The store, as this handle uses it.
     store: OnceLock<Arc<dyn Store>>,
-    opening: AtomicBool,
+    /// Until when an attempt is in progress, or 0. The runtime that it runs on may not be driven.
+    opening: AtomicU64,
 }
 
 /// The state that a store and its background handles share.
@@ -96,17 +98,19 @@ impl Lazy {
         if state.opened.is_some() {
             return Ok(false);
         }
-        if self.mine.opening.load(Ordering::Relaxed) {
+        let now = clock::now();
+        if now.0 < self.mine.opening.load(Ordering::Relaxed) {
             return Ok(true);
         }
         let Ok(runtime) = Handle::try_current() else { return Err(state.why()) };
-        if clock::now() < state.next {
+        if now < state.next {
             return Err(state.why());
         }
-        self.mine.opening.store(true, Ordering::Relaxed);
+        let until = now.after(ATTEMPT).0;
+        self.mine.opening.store(until, Ordering::Relaxed);
         drop(state);
         let (shared, mine) = (Arc::clone(&self.shared), Arc::clone(&self.mine));
-        runtime.spawn(Attempt { shared, mine, outcome: None }.run());
+        runtime.spawn(Attempt { shared, mine, until, outcome: None }.run());
         Ok(true)
     }
 }
@@ -137,6 +141,7 @@ impl Shared {
 struct Attempt {
     shared: Arc<Shared>,
     mine: Arc<Mine>,
+    until: u64,
     outcome: Option<Result<Arc<dyn Store>>>,
 }
 
@@ -152,7 +157,10 @@ impl Drop for Attempt {
             Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
         let mut unusable = None;
         let mut state = self.shared.state.lock();
-        self.mine.opening.store(false, Ordering::Relaxed);
+        // Unless another attempt was begun since. It changes under the mutex only.
+        if self.mine.opening.load(Ordering::Relaxed) == self.until {
+            self.mine.opening.store(0, Ordering::Relaxed);
+        }
         match self.outcome.take() {
             Some(Ok(_)) if state.opened.is_some() => {} // another handle was first
             Some(Ok(store)) => {
@@ -382,5 +390,23 @@ mod tests {
             });
             assert_eq!(seen, "first");
         }
+    }
+
+    /// Nor does one that is used on several runtimes, longer than such an attempt may take.
+    #[test]
+    fn a_handle_depends_on_no_attempt_that_is_not_driven_for_long() {
+        let (store, name) = opening(["first", "second"].map(|why| Arc::new(away(why))));
+        let runtime = || Builder::new_current_thread().enable_time().build().expect("builds");
+        let (asleep, awake) = (runtime(), runtime());
+        {
+            let _entered = asleep.enter();
+            assert!(error(&store, &name).now_or_never().is_none(), "nobody drives the attempt");
+        }
+        awake.block_on(async {
+            let _ = clock::timeout(ATTEMPT, error(&store, &name)).await;
+            let next = clock::timeout(Duration::from_secs(30), error(&store, &name)).await;
+            assert_eq!(next.as_deref(), Some("first"));
+        });
+        drop(asleep); // ends the first attempt, which is not the one in progress
     }
 }
