@@ -13,7 +13,7 @@ use crate::context::Session;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
-use crate::job::{Job, Obtained};
+use crate::job::{Job, Obtained, Released};
 use crate::output_queue::Output;
 use crate::owner::Owner;
 use crate::participant;
@@ -169,11 +169,12 @@ pub(crate) async fn hold(
     if matches!(why, Ended::Lost) {
         return Err(lost(&job, &client, &hold, &owner, on_loss).await);
     }
-    let error = job.release(session, &client, hold, &mut signals).await;
+    let released = job.release(session, &client, hold, &mut signals).await;
     if let Ended::Released(stream) = why {
-        let answer = match &error {
-            None => json!({ "released": true }),
-            Some(error) => json!({ "released": false, "error": error.to_string() }),
+        let answer = match released {
+            Released::Confirmed => json!({ "released": true }),
+            Released::Unconfirmed(message) => json!({ "released": true, "unconfirmed": message }),
+            Released::Lost(error) => json!({ "released": false, "error": error.to_string() }),
         };
         let _ = timeout(SPEAKING, write(stream, &answer.to_string())).await;
         return Ok(Exit::DONE);
@@ -261,10 +262,13 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
     match timeout(limit, end_one(&paths)).await {
         Ok(Ok(line)) => {
             let answer: Value = serde_json::from_str(&line).map_err(|_| gone())?;
-            match answer["error"].as_str() {
-                Some(error) => Err(Failure::new(Exit::LOST, "lost", error)),
-                None => Ok(Exit::DONE),
+            if let Some(error) = answer["error"].as_str() {
+                return Err(Failure::new(Exit::LOST, "lost", error));
             }
+            if let Some(message) = answer["unconfirmed"].as_str() {
+                session.printer.say(Level::Usually, "unreleased", message, json!({}));
+            }
+            Ok(Exit::DONE)
         }
         Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
             Err(internal("the holder", &error))

@@ -131,6 +131,20 @@ impl HeldLock {
         (loss.map_or_else(String::new, |loss| loss.to_string()), fields)
     }
 
+    /// Asks the store whether it is still held, and notices if it is not: a lock that was broken by
+    /// force is otherwise valid until its next renewal. An inherited lock is left to its holder.
+    pub(crate) async fn confirm(&self) -> holdline::Result<()> {
+        let guards = match self.which() {
+            LockRef::Own(guard) => std::slice::from_ref(guard),
+            LockRef::Several(guards) => guards.guards(),
+            LockRef::Inherited(_) => &[],
+        };
+        for guard in guards {
+            guard.extend(Duration::ZERO).await?; // never shortens the lease
+        }
+        Ok(())
+    }
+
     /// The time until another client can be admitted.
     pub(crate) fn time_to_stop(&self) -> Duration {
         match self.which() {

@@ -168,10 +168,22 @@ pub(crate) struct Job {
     pub(crate) outage: Duration,
     /// Whether the command takes the place of this process.
     pub(crate) no_fork: bool,
+    /// Whether the command is a shell for the user.
+    pub(crate) shell: bool,
     /// Whether the command is told the store's URL.
     pub(crate) export_store: bool,
     /// The command; if empty, the lock is held until a signal comes.
     pub(crate) command: Vec<OsString>,
+}
+
+/// The result of a release.
+#[derive(Debug)]
+pub(crate) enum Released {
+    Confirmed,
+    /// The store did not answer, as this message, which was printed, says.
+    Unconfirmed(String),
+    /// The lock was lost before.
+    Lost(holdline::Error),
 }
 
 /// The result of acquiring a job's lock.
@@ -247,6 +259,11 @@ impl Job {
             self.release(session, &client, hold, &mut signals).await;
             return Err(failure);
         }
+        if self.shell {
+            let message = format!("a shell under {}; its end releases the lock", self.title());
+            let fields = json!({ "name": self.name });
+            session.printer.say(Level::Usually, "shell", &message, fields);
+        }
         let command = (program.as_path(), self.command.as_slice());
         let running = Running::start(command, &env, &hold, &mut signals, session.printer);
         let ended = match running {
@@ -268,10 +285,9 @@ impl Job {
         };
         let message = format!("the command ended with {}", exit.0);
         session.printer.say(Level::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
-        // A loss of the lock after this does not affect the command.
-        let lingered = self.hold_minimum(since, &hold, &mut signals).await;
+        let confirmed = self.hold_minimum(since, &hold, &mut signals).await;
         match self.release(session, &client, hold, &mut signals).await {
-            Some(error) if !lingered => Err(self.late(&client, exit, &error)),
+            Released::Lost(error) if !confirmed => Err(self.late(&client, exit, &error)),
             _ => Ok(exit),
         }
     }
@@ -402,43 +418,50 @@ impl Job {
         };
         let (why, fields) = if lost {
             hold.loss().await
-        } else if let Some(error) = self.release(session, client, hold, &mut signals).await {
-            (error.to_string(), json!({}))
         } else {
-            return Ok(Exit::DONE);
+            match self.release(session, client, hold, &mut signals).await {
+                Released::Lost(error) => (error.to_string(), json!({})),
+                Released::Confirmed | Released::Unconfirmed(_) => return Ok(Exit::DONE),
+            }
         };
         let message = format!("lock \"{}\" in {} was lost: {why}", self.name, client.address());
         Err(Failure::new(Exit::LOST, "lost", message).with(fields))
     }
 
     /// Holds the lock for the minimum time, unless a signal or the loss ends that. Returns whether
-    /// there was any time left to wait.
+    /// the store confirmed at its begin that the lock was held: then a later loss does not affect
+    /// the command, which has ended.
     async fn hold_minimum(&self, since: Instant, hold: &HeldLock, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
         let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
-        let signalled = async { while !signals::ends_waits(signals.next().await) {} };
+        let mut signalled = pin!(async { while !signals::ends_waits(signals.next().await) {} });
+        let confirmed = tokio::select! {
+            biased;
+            () = &mut signalled => return false,
+            outcome = hold.confirm() => outcome.is_ok(),
+        };
         tokio::select! {
             biased;
             () = signalled => {}
             () = hold.lost() => {}
             () = sleep_until(end) => {}
         }
-        true
+        confirmed
     }
 
-    /// Releases the lock; an error if it turns out that it was lost before. If the store does not
-    /// answer, the library retries in the background, which is waited for a little.
+    /// Releases the lock. If the store does not answer, the library retries in the background, and
+    /// this waits for that a little.
     pub(crate) async fn release(
         &self,
         session: &Session,
         client: &Client,
         hold: HeldLock,
         signals: &mut Signals,
-    ) -> Option<holdline::Error> {
+    ) -> Released {
         match hold.release().await {
-            Ok(()) => None,
-            Err(error) if error.is_lost() => Some(error),
-            Err(_) if acquire::settles(client, signals).await => None,
+            Ok(()) => Released::Confirmed,
+            Err(error) if error.is_lost() => Released::Lost(error),
+            Err(_) if acquire::settles(client, signals).await => Released::Confirmed,
             Err(error) => {
                 // The error itself promises more tries, but the program ends now.
                 let cause = error.source().map(ToString::to_string);
@@ -451,7 +474,7 @@ impl Job {
                 );
                 let fields = json!({ "name": self.name, "store": client.address() });
                 session.printer.say(Level::Usually, "unreleased", &message, fields);
-                None
+                Released::Unconfirmed(message)
             }
         }
     }

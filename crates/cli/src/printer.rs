@@ -251,7 +251,7 @@ pub(crate) fn redact(text: &str) -> String {
 }
 
 /// The same for one word, which may be a URL, or one without its scheme.
-fn redact_word(word: &str) -> String {
+pub(crate) fn redact_word(word: &str) -> String {
     let mut word = word.to_owned();
     let scheme = word.find("://").map(|at| at + 3);
     let from = scheme.unwrap_or(0);
@@ -265,10 +265,12 @@ fn redact_word(word: &str) -> String {
         }
     }
     for key in ["password=", "passwd=", "auth=", "pass="] {
-        if let Some(at) = word.find(key) {
-            let from = at + key.len();
+        let mut begin = 0;
+        while let Some(at) = word[begin..].find(key) {
+            let from = begin + at + key.len();
             let to = word[from..].find('&').map_or(word.len(), |end| from + end);
             word.replace_range(from..to, "***");
+            begin = from;
         }
     }
     word
@@ -288,6 +290,7 @@ mod tests {
             ("postgres://h/db?password=secret&x=1", "postgres://h/db?password=***&x=1"),
             ("without a scheme: 'me:secret@host'", "without a scheme: 'me:***@host'"),
             ("sqlite:x.db?password=secret", "sqlite:x.db?password=***"),
+            ("h?password=secret&x=1&password=secret", "h?password=***&x=1&password=***"),
             ("at redis://secret@host/0", "at redis://***@host/0"),
             ("mail to me@host", "mail to me@host"),
             ("etcd://host:2379 is gone", "etcd://host:2379 is gone"),

@@ -77,6 +77,14 @@ impl Signals {
     }
 }
 
+/// Those of these signals that our parent had not set to be ignored.
+#[cfg(feature = "bench")]
+pub(crate) fn heeded(signals: &[Signal]) -> Vec<i32> {
+    let ignored = ignored();
+    let numbers = signals.iter().map(|signal| signal.as_raw());
+    numbers.filter(|number| ignored & (1 << (number - 1)) == 0).collect()
+}
+
 /// Whether a signal ends a wait: not a change of the terminal's size, nor what stops and continues.
 pub(crate) fn ends_waits(signal: Signal) -> bool {
     PASSED_ON.contains(&signal)

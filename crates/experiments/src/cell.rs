@@ -145,6 +145,11 @@ impl Cell {
         words.join(", ")
     }
 
+    /// Whether it is measured in locks a second, and not in the time after a crash.
+    pub fn has_rate(&self) -> bool {
+        !self.scenario.is_crash()
+    }
+
     /// The same load with any number of clients: one chart against contenders.
     pub(crate) fn load_but_clients(&self) -> String {
         Cell { clients: 0, ..self.clone() }.load().replace("0 clients, ", "")

@@ -9,6 +9,8 @@ use hdrhistogram::Histogram;
 use holdline::{Client, Guard, Mutex, RwLock, Semaphore, WriteGuard};
 use serde::{Deserialize, Serialize};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -35,18 +37,20 @@ pub(crate) struct Job {
 }
 
 /// The result of a worker.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Waits in nanoseconds, and their counts; unfinished ones with their time until the end.
     pub(crate) waits: Vec<(u64, u64)>,
     /// The sum of the waits that ended with a lock, and their number.
     pub(crate) waited: (u64, u64),
-    /// The number of waits unfinished at the end.
+    /// The number of waits unfinished at the end, and of locks wanted but not asked for by then.
     pub(crate) unfinished: u64,
     /// The number of locks that each client got.
     pub(crate) shares: Vec<u64>,
     /// The first turns, up to [`MOST_TURNS`].
     pub(crate) turns: Vec<Turn>,
+    /// When the first turn was granted that is not among them.
+    pub(crate) turns_until: u64,
     /// For each slice of the round, the locks granted and the sum of their waits.
     pub(crate) slices: Vec<(u64, u64)>,
     /// When the last lock was granted.
@@ -61,10 +65,32 @@ pub(crate) struct Outcome {
     pub(crate) unconfirmed: u64,
 }
 
+impl Outcome {
+    /// The result of no client.
+    pub(crate) fn empty() -> Self {
+        Outcome {
+            waits: Vec::new(),
+            waited: (0, 0),
+            unfinished: 0,
+            shares: Vec::new(),
+            turns: Vec::new(),
+            turns_until: NEVER,
+            slices: vec![(0, 0); SLICES],
+            last: 0,
+            cpu: 0,
+            memory: 0,
+            lost: 0,
+            unconfirmed: 0,
+        }
+    }
+}
+
 /// The number of slices of a round.
 pub(crate) const SLICES: usize = 20;
 /// The number of turns of one process whose order is examined.
 const MOST_TURNS: usize = 200_000;
+/// The most locks wanted but not asked for that are recorded one by one; of more, samples are.
+const MOST_UNASKED: u64 = 100_000;
 /// The number of stores that are opened at once.
 const AT_ONCE: usize = 16;
 
@@ -162,13 +188,14 @@ impl Ready {
         let Ready { job, locks, clients } = self;
         let end = start + nanos(job.time);
         let mut tasks = JoinSet::new();
+        let room = Arc::new(AtomicUsize::new(MOST_TURNS));
         for (at, lock) in locks.into_iter().enumerate() {
-            let contender = Contender::new(&job, job.first + at, start, end);
+            let contender = Contender::new(&job, job.first + at, (start, end), &room);
             tasks.spawn(contender.run(lock));
         }
         timer::until(start).await;
         let cpu = machine::client_cpu();
-        let mut outcome = Outcome { slices: vec![(0, 0); SLICES], ..Outcome::default() };
+        let mut outcome = Outcome::empty();
         let mut waits = histogram();
         // The CPU time of the round, without the cleanup after it.
         let is_burst = job.scenario == Scenario::Burst;
@@ -208,7 +235,8 @@ struct Contender {
     hold: u64,
     interval: Option<u64>,
     once: bool,
-    most_turns: usize,
+    /// How many more turns this process notes.
+    room: Arc<AtomicUsize>,
     waits: Histogram<u64>,
     waited: (u64, u64),
     share: u64,
@@ -217,11 +245,12 @@ struct Contender {
     unconfirmed: u64,
     last: u64,
     turns: Vec<Turn>,
+    turns_until: u64,
     slices: Vec<(u64, u64)>,
 }
 
 impl Contender {
-    fn new(job: &Job, number: usize, start: u64, end: u64) -> Self {
+    fn new(job: &Job, number: usize, (start, end): (u64, u64), room: &Arc<AtomicUsize>) -> Self {
         Contender {
             name: u32::try_from(number % job.names).unwrap_or(0),
             begin: start.saturating_sub(nanos(job.warm_up)),
@@ -230,7 +259,7 @@ impl Contender {
             hold: nanos(job.hold),
             interval: job.interval.map(nanos),
             once: job.scenario == Scenario::Burst,
-            most_turns: MOST_TURNS / job.clients.max(1) + 1,
+            room: Arc::clone(room),
             waits: histogram(),
             waited: (0, 0),
             share: 0,
@@ -239,6 +268,7 @@ impl Contender {
             unconfirmed: 0,
             last: 0,
             turns: Vec::new(),
+            turns_until: NEVER,
             slices: vec![(0, 0); SLICES],
         }
     }
@@ -259,7 +289,8 @@ impl Contender {
                 held = lock.take() => held?,
                 () = &mut over => {
                     self.not_granted(asked);
-                    return Ok(self);
+                    wanted += self.interval.unwrap_or(0);
+                    break;
                 }
             };
             let granted = timer::now();
@@ -286,7 +317,24 @@ impl Contender {
                 None => wanted = 0,
             }
         }
+        self.not_asked(wanted);
         Ok(self)
+    }
+
+    /// Records the locks that are wanted from a time on and were not asked for before the end: the
+    /// client was late, and waits count from when a lock is wanted.
+    fn not_asked(&mut self, wanted: u64) {
+        let Some(interval) = self.interval.filter(|_| !self.once) else { return };
+        let count = self.end.saturating_sub(wanted).div_ceil(interval.max(1));
+        let step = count.div_ceil(MOST_UNASKED).max(1);
+        let mut recorded = 0;
+        while recorded < count {
+            let wait = self.end - (wanted + recorded * interval);
+            let locks = step.min(count - recorded);
+            self.waits.saturating_record_n(wait, locks);
+            recorded += locks;
+        }
+        self.unfinished += count;
     }
 
     fn not_granted(&mut self, asked: u64) {
@@ -312,8 +360,11 @@ impl Contender {
     }
 
     fn note(&mut self, turn: Turn) {
-        if self.turns.len() < self.most_turns {
+        let one_less = |room: usize| room.checked_sub(1);
+        if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
             self.turns.push(turn);
+        } else {
+            self.turns_until = self.turns_until.min(turn.2);
         }
     }
 
@@ -327,6 +378,7 @@ impl Contender {
         outcome.last = outcome.last.max(self.last);
         outcome.shares.push(self.share);
         outcome.turns.extend(self.turns);
+        outcome.turns_until = outcome.turns_until.min(self.turns_until);
         for (sum, more) in outcome.slices.iter_mut().zip(self.slices) {
             *sum = (sum.0 + more.0, sum.1 + more.1);
         }

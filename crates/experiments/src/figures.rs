@@ -52,7 +52,7 @@ pub(crate) const FIGURES: [Figure; 33] = [
     figure("share_least", Count, "locks of the client that had fewest"),
     figure("starved", Count, "clients that had no lock at all"),
     figure("overtaking", Share, "grants that went ahead of somebody who had asked earlier"),
-    figure("unfinished", Count, "waits that were going on when the round ended"),
+    figure("unfinished", Count, "locks wanted and not granted when the round ended"),
     figure("unconfirmed", Count, "releases that the store did not confirm in time"),
     figure("commands_per_lock", Count, "commands that the servers counted for a lock"),
     figure("bytes_per_lock", Bytes, "bytes that the servers counted for a lock, both directions"),
@@ -107,7 +107,7 @@ impl Round {
         all: Vec<Outcome>,
         used: &Used,
     ) -> Self {
-        let mut sum = Outcome { slices: vec![(0, 0); SLICES], ..Outcome::default() };
+        let mut sum = Outcome::empty();
         let mut raw = histogram();
         for one in all {
             add(&mut raw, &one.waits);
@@ -115,6 +115,7 @@ impl Round {
             sum.unfinished += one.unfinished;
             sum.shares.extend(one.shares);
             sum.turns.extend(one.turns);
+            sum.turns_until = sum.turns_until.min(one.turns_until);
             sum.last = sum.last.max(one.last);
             sum.cpu += one.cpu;
             sum.memory += one.memory;
@@ -191,7 +192,7 @@ fn shares(values: &mut Values, sum: &Outcome, is_burst: bool) {
 
 fn turns(values: &mut Values, cell: &Cell, sum: &mut Outcome) {
     let exclusive = cell.scenario.is_exclusive();
-    let order = order(&mut sum.turns, exclusive);
+    let order = order(&mut sum.turns, sum.turns_until, exclusive);
     values.extend(order.overtaking.map(|share| ("overtaking", share)));
     values.extend(quantile(&order.gaps, 0.5).map(|gap| ("gap_p50", gap)));
     values.extend(quantile(&order.gaps, 0.99).map(|gap| ("gap_p99", gap)));

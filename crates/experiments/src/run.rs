@@ -12,8 +12,12 @@ use crate::target::Target;
 use crate::timer;
 use crate::worker::{Order, Worker, runtime};
 use std::ffi::OsString;
+use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
@@ -27,6 +31,8 @@ pub struct Host {
     pub wrap: fn(&[OsString]) -> std::process::Command,
     /// The command line of this run, for the report.
     pub command: String,
+    /// The numbers of the signals that end a run.
+    pub ending_signals: Vec<i32>,
 }
 
 /// The progress of a run.
@@ -73,28 +79,9 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
     let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
     let mut report = Report::new(plan, host);
     let runtime = runtime()?;
-    let mut stop = runtime.block_on(async { Stop::new() })?;
-    let mut targets: Vec<(String, Result<Arc<Mutex<Target>>>)> = Vec::new();
-    let mut rows = Vec::new();
-    for cell in &plan.cells {
-        if !targets.iter().any(|(store, _)| *store == cell.store) {
-            let what = format!("opening {}", crate::target::shown(&cell.store));
-            tell(&Progress { done: 0, all: 0, left: Duration::ZERO, what });
-            let target = Target::new(&cell.store, folder.path(), host.wrap);
-            targets.push((cell.store.clone(), target.map(|it| Arc::new(Mutex::new(it)))));
-        }
-        let (_, target) = targets.iter().find(|(store, _)| *store == cell.store).expect("added");
-        let status = match target {
-            Ok(target) => runtime.block_on(async { target.lock().await.check(cell).await }),
-            Err(error) => Err(error.clone()),
-        };
-        let target = target.as_ref().ok().map(Arc::clone);
-        let label = match &target {
-            Some(target) => runtime.block_on(async { target.lock().await.label.clone() }),
-            None => crate::target::shown(&cell.store),
-        };
-        rows.push((Row::new(cell, label, status.err().map(Status::NotRun)), target));
-    }
+    let mut stop = runtime.block_on(async { Stop::new(&host.ending_signals) })?;
+    let opened = open_all(plan, host, folder.path(), (&runtime, &mut stop), &mut tell)?;
+    let Opened { targets, mut rows } = opened;
     if rows.iter().all(|(row, _)| row.status.is_some()) {
         let first = rows.into_iter().find_map(|(row, _)| row.status);
         return Err(first.map_or(Error::usage("nothing to do"), Status::into_error));
@@ -105,13 +92,8 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
             let Some(target) = target.as_ref().filter(|_| row.status.is_none()) else { continue };
             tell(&clock.progress(row, round, plan.rounds));
             let begun = Instant::now();
-            let measured = runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    signal = stop.wait() => Err(Error::Stopped(signal)),
-                    measured = measure(host, target, &row.cell, plan.time) => measured,
-                }
-            });
+            let measured = measure(host, target, &row.cell, plan.time);
+            let measured = runtime.block_on(stop.unless_comes(measured));
             clock.note(begun.elapsed());
             match measured {
                 Ok(round) => row.rounds.push(round),
@@ -132,25 +114,79 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
     Ok(report)
 }
 
+/// The stores of a run, by their arguments, and its cells with their stores.
+struct Opened {
+    targets: Vec<(String, Result<Arc<Mutex<Target>>>)>,
+    rows: Vec<(Row, Option<Arc<Mutex<Target>>>)>,
+}
+
+/// Opens all stores, and checks of each cell whether it can be measured.
+fn open_all(
+    plan: &Plan,
+    host: &Host,
+    folder: &Path,
+    (runtime, stop): (&Runtime, &mut Stop),
+    tell: &mut impl FnMut(&Progress),
+) -> Result<Opened> {
+    let mut targets: Vec<(String, Result<Arc<Mutex<Target>>>)> = Vec::new();
+    let mut rows = Vec::new();
+    for cell in &plan.cells {
+        if !targets.iter().any(|(store, _)| *store == cell.store) {
+            // The runtime looks for signals before it goes on.
+            let moment = async {
+                tokio::task::yield_now().await;
+                Ok(())
+            };
+            runtime.block_on(stop.unless_comes(moment))?;
+            let what = format!("opening {}", crate::target::shown(&cell.store));
+            tell(&Progress { done: 0, all: 0, left: Duration::ZERO, what });
+            let target = Target::new(&cell.store, folder, host.wrap);
+            targets.push((cell.store.clone(), target.map(|it| Arc::new(Mutex::new(it)))));
+        }
+        let (_, target) = targets.iter().find(|(store, _)| *store == cell.store).expect("added");
+        let status = match target {
+            Ok(target) => {
+                let check = async { target.lock().await.check(cell).await };
+                runtime.block_on(stop.unless_comes(check))
+            }
+            Err(error) => Err(error.clone()),
+        };
+        if let Err(error @ Error::Stopped(_)) = status {
+            return Err(error);
+        }
+        let target = target.as_ref().ok().map(Arc::clone);
+        let label = match &target {
+            Some(target) => runtime.block_on(async { target.lock().await.label.clone() }),
+            None => crate::target::shown(&cell.store),
+        };
+        rows.push((Row::new(cell, label, status.err().map(Status::NotRun)), target));
+    }
+    Ok(Opened { targets, rows })
+}
+
 /// The signals that end a run: servers and folders are cleared away first.
-struct Stop([(Signal, i32); 3]);
+struct Stop(Vec<(Signal, i32)>);
 
 impl Stop {
-    fn new() -> Result<Self> {
-        let listen = |kind: SignalKind| Ok::<_, Error>((signal(kind)?, kind.as_raw_value()));
-        Ok(Stop([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
+    fn new(numbers: &[i32]) -> Result<Self> {
+        let listen = |number: &i32| Ok((signal(SignalKind::from_raw(*number))?, *number));
+        numbers.iter().map(listen).collect::<Result<_>>().map(Stop)
     }
 
-    async fn wait(&mut self) -> i32 {
-        let [(interrupt, first), (terminate, second), (hangup, third)] = &mut self.0;
+    /// Does the work, unless a signal comes first.
+    async fn unless_comes<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let stopped = poll_fn(|cx| {
+            for (signal, number) in &mut self.0 {
+                if signal.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        });
         tokio::select! {
-            _ = interrupt.recv() => *first,
-            _ = terminate.recv() => *second,
-            _ = hangup.recv() => *third,
+            biased;
+            number = stopped => Err(Error::Stopped(number)),
+            outcome = work => outcome,
         }
     }
 }

@@ -88,8 +88,12 @@ pub(crate) struct Order {
     pub(crate) overlaps: u64,
 }
 
-/// Examines all turns of a round. `exclusive`: whether the lock has one holder at a time.
-pub(crate) fn order(turns: &mut [Turn], exclusive: bool) -> Order {
+/// Examines the turns of a round that were granted before `until`: later ones may be missing.
+/// `exclusive`: whether the lock has one holder at a time.
+pub(crate) fn order(turns: &mut [Turn], until: u64, exclusive: bool) -> Order {
+    for Turn(_, _, granted, _) in turns.iter_mut().filter(|turn| turn.2 >= until) {
+        *granted = NEVER;
+    }
     turns.sort_unstable_by_key(|turn| (turn.0, turn.2));
     let mut order = Order::default();
     let (mut grants, mut overtaking) = (0_u64, 0_u64);
@@ -149,16 +153,26 @@ mod tests {
         // The second request is granted third; the last is never granted.
         let mut turns =
             [Turn(0, 1, 10, 20), Turn(0, 2, 35, 40), Turn(0, 3, 22, 30), Turn(0, 4, NEVER, 0)];
-        let order = order(&mut turns, true);
+        let order = order(&mut turns, NEVER, true);
         assert_eq!(order.overlaps, 0);
         assert_eq!(order.gaps, [2e-9, 5e-9]);
         assert_eq!(order.overtaking, Some(1.0 / 3.0));
     }
 
+    /// The turns of one client are missing from 30 on: what lies between those of the others is
+    /// unknown.
+    #[test]
+    fn turns_among_which_some_are_missing_do_not_count() {
+        let mut turns = [Turn(0, 1, 10, 20), Turn(0, 2, 25, 30), Turn(0, 3, 90, 95)];
+        let order = order(&mut turns, 31, true);
+        assert_eq!(order.gaps, [5e-9]);
+        assert_eq!(order.overtaking, Some(0.0));
+    }
+
     #[test]
     fn two_holders_at_once_are_seen() {
         let mut turns = [Turn(0, 1, 10, 20), Turn(0, 2, 15, 30), Turn(1, 2, 16, 30)];
-        assert_eq!(order(&mut turns, true).overlaps, 1);
-        assert_eq!(order(&mut turns, false).overlaps, 0);
+        assert_eq!(order(&mut turns, NEVER, true).overlaps, 1);
+        assert_eq!(order(&mut turns, NEVER, false).overlaps, 0);
     }
 }

@@ -13,6 +13,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+/// The time limit for a store to be opened.
+const ANSWER_TIME: Duration = Duration::from_secs(15);
+
 /// One store of a run.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -24,6 +27,8 @@ pub(crate) struct Target {
     endpoints: Vec<Endpoint>,
     /// The URLs with a delay, and the proxies that cause it.
     delayed: HashMap<Duration, (String, Vec<DelayProxy>)>,
+    /// Whether it did not answer in time when it was opened.
+    silent: bool,
 }
 
 /// One of its servers.
@@ -68,7 +73,9 @@ impl Target {
         };
         let label = if label.is_empty() { shown(&url) } else { label.to_owned() };
         let endpoints = endpoints(&url, &[]);
-        Ok(Target { label, url, servers: None, service: None, endpoints, delayed: HashMap::new() })
+        let delayed = HashMap::new();
+        let (servers, service) = (None, None);
+        Ok(Target { label, url, servers, service, endpoints, delayed, silent: false })
     }
 
     fn start(service: Service, wrap: Wrap) -> Result<Self> {
@@ -81,6 +88,7 @@ impl Target {
             service: Some(service),
             endpoints,
             delayed: HashMap::new(),
+            silent: false,
         })
     }
 
@@ -110,7 +118,10 @@ impl Target {
             ));
         }
         let url = self.url_for(cell)?;
-        let opened = tokio::time::timeout(Duration::from_secs(15), holdline::open(&url)).await;
+        // Once is enough: there may be many cells.
+        let limit = if self.silent { Duration::ZERO } else { ANSWER_TIME };
+        let opened = tokio::time::timeout(limit, holdline::open(&url)).await;
+        self.silent = opened.is_err();
         let client = opened.map_err(|_| Error::failed("the store does not answer"))??;
         let capabilities = client.capabilities();
         cell.mode.check(capabilities)?;
@@ -185,9 +196,14 @@ fn endpoints(url: &str, pids: &[u32]) -> Vec<Endpoint> {
     let first = url.strip_prefix("quorum:").unwrap_or(url);
     let scheme = first.split(':').next().unwrap_or("").to_owned();
     let hosts = delay::hosts(url).into_iter().enumerate();
+    // Other ports than that of a sentinel, or of a cluster's first node, serve the locks.
+    let serves = !scheme.contains('+');
     hosts
         .map(|(at, address)| {
             let pid = pids.get(at).copied().or_else(|| {
+                if !serves {
+                    return None;
+                }
                 let mut addresses = address.to_socket_addrs().ok()?;
                 let local = addresses.find(|address: &SocketAddr| address.ip().is_loopback())?;
                 machine::listener(local.port())
@@ -197,21 +213,24 @@ fn endpoints(url: &str, pids: &[u32]) -> Vec<Endpoint> {
         .collect()
 }
 
+/// The options of a URL that distinguish stores at one address, and hold no secrets.
+const SHOWN_OPTIONS: [&str; 5] = ["scheme", "listen", "connections", "dialect", "session"];
+
 /// The URL without its secrets.
 pub(crate) fn shown(url: &str) -> String {
-    let one = |url: &str| {
-        let url = url.split('?').next().unwrap_or("");
-        match (url.split_once("://"), url.rsplit_once('@')) {
-            (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-            _ => url.to_owned(),
-        }
-    };
-    match url.strip_prefix("quorum:") {
-        Some(nodes) => {
-            format!("quorum:{}", nodes.split(',').map(one).collect::<Vec<_>>().join(","))
-        }
-        None => one(url),
+    let mut shown = holdline::address_of(url);
+    let plain = |value: &str| value.chars().all(|c| c.is_ascii_alphanumeric());
+    let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
+    let options = options.filter(|option| {
+        option.split_once('=').is_some_and(|(key, value)| {
+            SHOWN_OPTIONS.contains(&key) && !value.is_empty() && plain(value)
+        })
+    });
+    for (at, option) in options.enumerate() {
+        shown.push(if at == 0 { '?' } else { '&' });
+        shown.push_str(option);
     }
+    shown
 }
 
 #[cfg(test)]
@@ -223,5 +242,26 @@ mod tests {
         assert_eq!(shown("redis://al:secret@h:1/2?password=x"), "redis://h:1/2");
         assert_eq!(shown("quorum:redis://:s@a,redis://:s@b"), "quorum:redis://a,redis://b");
         assert_eq!(shown("sqlite:/a/b"), "sqlite:/a/b");
+        assert_eq!(shown("redis://:it's-secret@h"), "redis://h");
+    }
+
+    /// Otherwise two schemes of one server would be one contestant.
+    #[test]
+    fn stores_at_one_address_differ_by_their_options() {
+        let url = "postgres://al:secret@h/db?scheme=row&password_file=/s&connections=4";
+        assert_eq!(shown(url), "postgres://h/db?scheme=row&connections=4");
+        let url = "postgres://h/db?listen=postgres%3A%2F%2F%3Asecret%40i%2Fdb&scheme=table";
+        assert_eq!(shown(url), "postgres://h/db?scheme=table");
+    }
+
+    /// Sentinels, and the first nodes of a cluster, are not the servers that hold the locks.
+    #[test]
+    fn the_process_behind_a_list_of_servers_is_unknown() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let pid = |scheme: &str| endpoints(&format!("{scheme}://127.0.0.1:{port}/x"), &[])[0].pid;
+        assert_eq!(pid("redis"), Some(std::process::id()));
+        assert_eq!(pid("redis+sentinel"), None);
+        assert_eq!(pid("redis+cluster"), None);
     }
 }

@@ -125,6 +125,8 @@ impl Running {
         printer: Printer,
     ) -> Result<Ended, Failure> {
         let mut lost = false;
+        // A signal that came after the lock's time was over, but before the loss was dealt with.
+        let mut pending = None;
         // One future for all rounds: that of an inherited lock waits for its next look.
         let mut loss = pin!(hold.lost());
         loop {
@@ -136,6 +138,9 @@ impl Running {
                     OnLoss::Kill => return Ok(self.stop(hold, policy, printer).await),
                     OnLoss::Term => self.terminate(),
                     OnLoss::Continue => self.send(Signal::CONT),
+                }
+                if let Some(signal) = pending.take() {
+                    self.forward(signal);
                 }
                 self.tell_loss(hold, policy, printer).await;
             }
@@ -154,6 +159,8 @@ impl Running {
                 signal = signals.next() => {
                     if lost || hold.is_valid() {
                         self.forward(signal);
+                    } else {
+                        pending = Some(signal);
                     }
                 }
                 () = self.descendants.ended() => Descendants::reap(self.pid),
@@ -316,5 +323,29 @@ mod tests {
         let touch = (Path::new("/usr/bin/touch"), &argv[..]);
         let started = Running::start(touch, &[], &hold, &mut signals, printer).unwrap();
         assert!(started.is_none() && !made.exists());
+    }
+
+    /// A signal that comes when the lock is no longer valid, before anything has noticed that, is
+    /// for the command if that goes on.
+    #[tokio::test]
+    async fn a_signal_at_the_moment_of_a_loss_reaches_the_command() {
+        let client = Client::new(Arc::new(Memory::new()));
+        let lock = Mutex::new(&client, "x").fixed_lease(Duration::from_millis(300));
+        let hold = HeldLock::Plain(lock.lock().await.unwrap());
+        let mut signals = Signals::new().unwrap();
+        let printer = Printer { json: false, quiet: true, verbose: false };
+        let argv = ["sleep".into(), "600".into()];
+        let sleep = (Path::new("/usr/bin/sleep"), &argv[..]);
+        let running = Running::start(sleep, &[], &hold, &mut signals, printer).unwrap();
+        // Without an await: the runtime does not notice the loss before the signal.
+        while hold.is_valid() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill_process(getpid(), Signal::USR1).unwrap();
+        let policy =
+            Policy { on_loss: OnLoss::Continue, grace: Duration::ZERO, reserve: Duration::ZERO };
+        let ended = running.unwrap().supervise(&hold, &mut signals, policy, printer);
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert!(matches!(ended, Ok(Ok(Ended::Late(_)))), "{ended:?}");
     }
 }

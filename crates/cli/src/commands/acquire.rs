@@ -103,6 +103,7 @@ impl Acquire {
             min_hold: None,
             outage: OUTAGE,
             no_fork: false,
+            shell: false,
             export_store: true,
             command: Vec::new(),
         };

@@ -4,10 +4,12 @@ use crate::child;
 use crate::context::Session;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::printer::{Level, Printer, redact};
+use crate::printer::{Level, Printer, redact_word};
+use crate::signals;
 use clap::{Args, builder::PossibleValuesParser};
 use holdline_experiments::{Cell, Error, Host, Mode, PRESETS, Plan, Preset, Progress, Report};
 use holdline_experiments::{Scenario, run, work};
+use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -48,6 +50,9 @@ Examples:
   holdline bench redis://cache:6379 --mode listen,poll-string --delay 0,5ms --csv a.csv
   holdline bench redis etcd zookeeper --scenario crash --lease 5s
 ";
+
+/// The refusal of a picture.
+const NO_RATE: &str = "--svg shows locks a second, of which this run has none";
 
 /// Compare stores and ways of waiting on this machine
 #[derive(Args, Debug)]
@@ -168,13 +173,23 @@ impl Bench {
             opened.map_err(|error| unwritten(file, &error))?;
         }
         let plan = self.plan(&session.store)?;
+        if self.svg.is_some() && !plan.cells.iter().any(Cell::has_rate) {
+            return Err(Failure::usage(NO_RATE));
+        }
         let printer = session.printer;
         let told = run(&plan, &host()?, |progress| tell(printer, progress));
         if printer.is_live() {
             Printer::live(|_| String::new());
         }
         let report = told.map_err(|error| failure(&error))?;
-        self.write(&report, printer)?;
+        // What was measured for minutes is not lost with a full disk, or without a reader.
+        let answered = if printer.json {
+            Printer::answer(&report.json().to_string())
+        } else {
+            Printer::answer(report.table().trim_end())
+        };
+        self.write(&report)?;
+        answered?;
         match report.failure() {
             Some(error) => Err(failure(&error)),
             None => Ok(Exit::DONE),
@@ -253,24 +268,17 @@ impl Bench {
         Ok(plan)
     }
 
-    fn write(&self, report: &Report, printer: Printer) -> Result<(), Failure> {
-        for (file, text) in
-            [(&self.csv, Report::csv as fn(&Report) -> String), (&self.html, Report::html)]
-        {
-            if let Some(file) = file {
-                fs::write(file, text(report)).map_err(|error| unwritten(file, &error))?;
-            }
+    /// Writes the files that were asked for.
+    fn write(&self, report: &Report) -> Result<(), Failure> {
+        let svg = self.svg.as_ref().and_then(|file| Some((file, report.svg()?)));
+        // If all failed, that is the failure.
+        if self.svg.is_some() && svg.is_none() && report.failure().is_none() {
+            return Err(Failure::usage(NO_RATE));
         }
-        if let Some(file) = &self.svg {
-            let text = report.svg().ok_or_else(|| {
-                Failure::usage("--svg shows locks a second, of which this run has none")
-            })?;
+        let csv = self.csv.as_ref().map(|file| (file, report.csv()));
+        let html = self.html.as_ref().map(|file| (file, report.html()));
+        for (file, text) in [csv, html, svg].into_iter().flatten() {
             fs::write(file, text).map_err(|error| unwritten(file, &error))?;
-        }
-        if printer.json {
-            Printer::answer(&report.json().to_string())?;
-        } else {
-            Printer::answer(report.table().trim_end())?;
         }
         Ok(())
     }
@@ -292,7 +300,8 @@ fn host() -> Result<Host, Failure> {
         Failure::new(Exit::INTERNAL, "internal", format!("this program is not found: {error}"))
     })?;
     let args = std::env::args_os().skip(1);
-    let words = args.map(|word| redact(&word.to_string_lossy()));
+    // Whole words: a password may contain a quotation mark.
+    let words = args.map(|word| redact_word(&word.to_string_lossy()));
     Ok(Host {
         worker: ["bench", "--worker"].map(OsString::from).into_iter().fold(
             vec![program.into_os_string()],
@@ -303,6 +312,7 @@ fn host() -> Result<Host, Failure> {
         ),
         wrap: |argv| child::command_that_ends_with_us(Path::new(&argv[0]), argv, false),
         command: format!("holdline {}", words.collect::<Vec<_>>().join(" ")),
+        ending_signals: signals::heeded(&[Signal::INT, Signal::TERM, Signal::HUP]),
     })
 }
 

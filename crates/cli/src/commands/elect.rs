@@ -62,6 +62,7 @@ impl Elect {
             min_hold: None,
             outage,
             no_fork: false,
+            shell: false,
             export_store: true,
             command,
         };

@@ -3,10 +3,8 @@
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
-use crate::printer::Level;
 use crate::{duration, lock_kind::LockKind};
 use clap::Args;
-use serde_json::json;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
@@ -92,10 +90,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        let shell = self.shell.is_none() && self.command.is_empty();
         let command = match self.shell {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line],
             None if !self.command.is_empty() => self.command,
-            None if stdin().is_terminal() => vec![interactive_shell(session, &self.name)],
+            None if stdin().is_terminal() => vec![interactive_shell()],
             None => {
                 return Err(Failure::usage(
                     "there is no command to run; give one after the name, or use `holdline \
@@ -113,6 +112,7 @@ impl Run {
             min_hold: self.min_hold,
             outage: OUTAGE,
             no_fork: self.no_fork,
+            shell,
             export_store: !self.no_export_store,
             command,
         };
@@ -121,8 +121,6 @@ impl Run {
 }
 
 /// The user's shell, to run under the lock.
-fn interactive_shell(session: &Session, name: &str) -> OsString {
-    let message = format!("a shell under lock \"{name}\"; its end releases the lock");
-    session.printer.say(Level::Usually, "shell", &message, json!({ "name": name }));
+fn interactive_shell() -> OsString {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into())
 }

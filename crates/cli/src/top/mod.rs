@@ -78,7 +78,6 @@ impl Top {
                 "top is for people; for JSON use `holdline status --watch --json`",
             ));
         }
-        let mut signals = Signals::new()?;
         let OpenedStore { client, .. } = session.open_for_try().await?;
         // The first look must succeed: a mistake in the URL is an error, and not an empty screen.
         let first = seen::look(&client, &self.prefix).await?;
@@ -87,8 +86,10 @@ impl Top {
         let mut running = Running { top: &self, client, model, began, looks: 0 };
         running.take(Ok(first));
         if !terminal::can_move() || !stdin().is_terminal() {
-            return while_read(running.print(&mut signals)).await;
+            // Signals end this at once, even if nothing reads what it prints.
+            return while_read(running.print()).await;
         }
+        let mut signals = Signals::new()?;
         signals.add(Signal::CONT)?;
         let mut screen = Screen::open().map_err(|error| unusable(&error))?;
         running.show(&mut screen, &mut signals).await
@@ -110,7 +111,7 @@ impl Running<'_> {
     }
 
     /// Prints the state repeatedly.
-    async fn print(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
+    async fn print(&mut self) -> Result<Exit, Failure> {
         let mut pace = self.top.pace(&self.client);
         loop {
             let time = timestamp::show(timestamp::now());
@@ -119,10 +120,7 @@ impl Running<'_> {
             if !Printer::answer(&view::plain(&self.model, &title))? || self.is_over() {
                 return Ok(Exit::DONE);
             }
-            tokio::select! {
-                signal = signals.next() => return Ok(Exit::signal(signal.as_raw())),
-                () = pace.next() => {}
-            }
+            pace.next().await;
             let looked = seen::look(&self.client, &self.top.prefix).await;
             self.take(looked);
         }

@@ -27,6 +27,17 @@ struct Hold {
     since: Option<Duration>,
     /// When its lease would end without a renewal.
     lapses: Option<Duration>,
+    /// The time left of its lease at the last look, and the most at any look.
+    left: Duration,
+    most_left: Duration,
+}
+
+impl Hold {
+    /// Whether it ended without a renewal, as far as it was seen: a holder that renews has at least
+    /// half of its lease left, so one that was seen with more may as well have released the lock.
+    fn was_not_renewed(&self, now: Duration) -> bool {
+        self.lapses.is_some_and(|lapses| lapses <= now) && self.left < self.most_left / 2
+    }
 }
 
 impl Stats {
@@ -38,24 +49,24 @@ impl Stats {
         let mut taken = 0;
         for holder in &lock.holders {
             let lapses = holder.left.map(|left| now + left);
-            let since = match before.remove(&holder.id) {
-                Some(hold) => hold.since,
+            let left = holder.left.unwrap_or_default();
+            let (since, most_left) = match before.remove(&holder.id) {
+                Some(hold) => (hold.since, hold.most_left.max(left)),
                 // It held already at the first look: only the holder itself knows since when.
-                None if !looked => None,
+                None if !looked => (None, left),
                 None => {
                     taken += 1;
-                    Some(now)
+                    (Some(now), left)
                 }
             };
-            self.holders.insert(holder.id, Hold { since, lapses });
+            self.holders.insert(holder.id, Hold { since, lapses, left, most_left });
         }
         for (id, hold) in before {
             if let Some(since) = hold.since {
                 self.ended += 1;
                 self.ended_time += now.saturating_sub(since);
             }
-            let lapsed = hold.lapses.is_some_and(|lapses| lapses <= now);
-            if lapsed || lock.evicted.contains(&id) {
+            if hold.was_not_renewed(now) || lock.evicted.contains(&id) {
                 self.lost += 1;
             }
         }

@@ -34,6 +34,13 @@ fn lock(name: &str, holders: &[u128], waiters: &[u128]) -> Lock {
     }
 }
 
+/// A lock with one holder whose lease has this much time left.
+fn with_left(name: &str, holder: u128, left: Duration) -> Lock {
+    let mut lock = lock(name, &[holder], &[]);
+    lock.holders[0].left = Some(left);
+    lock
+}
+
 fn screen(model: &Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let title = Title { store: "sqlite:/a", time: "12:00:00", prefix: "" };
@@ -88,15 +95,24 @@ fn losses_are_those_that_were_broken_or_not_renewed() {
     let mut model = Model::new();
     model.update(Duration::ZERO, vec![lock("a", &[1], &[]), lock("b", &[2], &[])], 0);
     let broken = Lock { evicted: vec![TicketId(1)], ..lock("a", &[3], &[]) };
-    // The lease of 2 would have ended at 10 s.
-    model.update(SECOND * 5, vec![broken.clone(), lock("b", &[2], &[])], 0);
-    model.update(SECOND * 16, vec![broken, lock("b", &[], &[])], 0);
+    // The lease of 2 ends at 10 s.
+    model.update(SECOND * 6, vec![broken.clone(), with_left("b", 2, SECOND * 4)], 0);
+    model.update(SECOND * 11, vec![broken, lock("b", &[], &[])], 0);
     let lost = |name: &str| {
         let row = model.rows.iter().find(|row| row.lock.name == name);
         row.map(|row| row.stats.lost)
     };
     assert_eq!((lost("a"), lost("b")), (Some(1), Some(1)));
     assert_eq!(model.totals().2, 2);
+}
+
+/// Looks can be far apart: after a pause, an outage, or with a long interval.
+#[test]
+fn a_holder_that_was_gone_long_after_the_last_look_may_have_released() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[])], 0);
+    model.update(SECOND * 16, vec![lock("a", &[], &[])], 0);
+    assert_eq!(model.totals().2, 0);
 }
 
 #[test]

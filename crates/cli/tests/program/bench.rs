@@ -220,10 +220,59 @@ fn a_signal_ends_a_run_and_its_folder() {
 
 #[test]
 fn a_password_is_nowhere_in_a_report() {
-    let run =
-        bench(&Place::new(), &["memory", "redis://me:secret@127.0.0.1:1", "--mode", "listen"]);
-    assert_ne!(run.code, 0);
-    assert!(!run.out.contains("secret") && !run.err.contains("secret"), "{run:?}");
+    for url in ["redis://me:secret@127.0.0.1:1", "redis://:it's-secret@127.0.0.1:1"] {
+        let run = bench(&Place::new(), &["memory", url, "--mode", "listen"]);
+        assert_ne!(run.code, 0);
+        assert!(!run.out.contains("secret") && !run.err.contains("secret"), "{run:?}");
+    }
+}
+
+/// With a rate, a lock that was due counts, even if its client was late and had not asked for it.
+#[test]
+fn all_locks_that_a_rate_wants_are_counted() {
+    let args = ["memory", "--mode", "listen", "--json", "--rate", "1000", "--clients", "2"];
+    let long = ["bench", "--rounds", "1", "--time", "2s", "--hold", "20ms"];
+    let report = json(&Place::new().run(long.iter().chain(&args)));
+    let figure = |key: &str| rows(&report)[0]["figures"][key]["median"].as_f64().unwrap();
+    let locks = figure("locks_per_s") * 2.0;
+    // Those of the warm-up are among those that are late.
+    let all = locks + figure("unfinished");
+    assert!(locks < 200.0 && (1900.0..2500.0).contains(&all), "{locks} of {all}");
+    assert!(figure("wait_p90") > 1.5, "most were wanted long before the end");
+}
+
+#[test]
+fn a_picture_that_cannot_be_drawn_costs_no_results() {
+    let place = Place::new();
+    let svg = place.path("a.svg");
+    let svg = ["--svg", svg.to_str().unwrap()];
+    let crash = ["bench", "file", "--scenario", "crash", "--mode", "listen", "--time", "1h"];
+    let run = place.run(crash.iter().chain(&svg));
+    assert_eq!((run.code, run.out.as_str()), (64, ""), "before anything is measured: {run:?}");
+    // The first load has no way to be measured, and the second is drawn.
+    let args = ["memory", "--mode", "listen", "--delay", "5ms,0"];
+    let run = bench(&place, &[&args[..], &svg].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.out.contains("not run") && run.out.contains("listen, fair"), "{run:?}");
+    assert!(std::fs::read_to_string(svg[1]).unwrap().contains("memory: listen, fair"));
+}
+
+/// A server that accepts connections, and says nothing.
+#[cfg(feature = "redis")]
+#[test]
+fn a_signal_ends_a_run_that_waits_for_a_store() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let place = Place::new();
+    let mut command = place.command(["bench", &url, "--mode", "listen,poll,poll-unfair"]);
+    command.env("TMPDIR", place.path(""));
+    let run = Running::start(&mut command);
+    let (_connection, _) = silent.accept().unwrap();
+    let began = std::time::Instant::now();
+    run.signal(Signal::TERM);
+    assert_eq!(run.end().code, 128 + 15);
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(place.files(), Vec::<String>::new());
 }
 
 /// Servers of databases are started, get their tables, and are gone afterwards.

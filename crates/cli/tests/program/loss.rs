@@ -69,6 +69,26 @@ fn broken_by_force_it_is_killed_at_once() {
     assert_eq!(place.run(["run", "-n", "x", "--", "true"]).code, 0);
 }
 
+/// The lock is broken while the command runs, and nothing notices that before the command's end: as
+/// on a store without notices, here because the program is stopped. G21.
+#[test]
+fn a_loss_before_the_commands_end_is_reported_although_the_lock_is_held_longer() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let script = "echo $$; read x";
+        let mut running = place.start(["run", "--min-hold", "1h", "x", "--", "sh", "-c", script]);
+        let command: i32 = running.line().parse().unwrap();
+        running.signal(Signal::STOP);
+        break_it(&place);
+        running.tell("\n");
+        until("the command ended", || !lives(command));
+        running.signal(Signal::CONT);
+        let run = running.end();
+        assert_eq!(run.code, 76, "{run:?}");
+        assert!(run.err.contains("lost"), "{run:?}");
+    }
+}
+
 // G21
 #[cfg(target_os = "linux")]
 #[test]
@@ -185,6 +205,17 @@ fn a_command_that_does_not_heed_it_is_killed_before_a_rival_can_be_in() {
     let script = "trap 'echo term' TERM; echo in; while :; do sleep .02; done";
     let run = jammed(&["--grace", "1s"], script);
     assert_eq!((run.code, run.out.as_str()), (76, "term\n"), "{run:?}");
+}
+
+#[test]
+fn a_release_says_that_the_store_did_not_confirm_it() {
+    let place = Place::new();
+    let handle = place.run(["acquire", "--detach", "10m", "x"]);
+    assert_eq!(handle.code, 0, "{handle:?}");
+    let _jam = BlockedStore::new(&place);
+    let run = place.run(["release", handle.out.trim()]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.err.contains("the release of lock \"x\"") && run.err.contains("not confirmed"));
 }
 
 #[test]

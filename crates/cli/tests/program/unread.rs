@@ -76,6 +76,22 @@ fn every_verb_ends_although_its_words_are_not_read() {
 }
 
 #[test]
+fn a_signal_ends_what_prints_although_it_is_not_read() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "busy");
+    let (_unread, writer) = full_pipe();
+    let mut command = place.command(["top"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::from(writer)).spawn().unwrap();
+    until("it prints", || {
+        std::fs::read_to_string(format!("/proc/{}/wchan", child.id()))
+            .is_ok_and(|place| place.contains("pipe"))
+    });
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait().unwrap();
+    assert_eq!(ended.signal(), Some(15), "{ended}");
+}
+
+#[test]
 fn an_unread_leader_hears_of_its_loss() {
     let place = Place::new();
     let mut command = place.command(["elect", "e", "me"]);

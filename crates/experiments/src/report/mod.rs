@@ -71,6 +71,11 @@ impl Row {
         Row { cell: cell.clone(), store, status, rounds: Vec::new() }
     }
 
+    /// Whether all its rounds were measured. Those of a cell that failed say little.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.status.is_none()
+    }
+
     /// The store and the way to wait.
     pub(crate) fn contestant(&self) -> String {
         format!("{}: {}", self.store, self.cell.mode.label())
@@ -258,8 +263,8 @@ impl Report {
         page::write(self)
     }
 
-    /// The first load's chart of locks per second and shares, as a self-contained SVG; `None` if
-    /// there are no figures.
+    /// The chart of locks per second and shares of the first load that was measured, as a
+    /// self-contained SVG; `None` if none was.
     pub fn svg(&self) -> Option<String> {
         picture::write(self)
     }

@@ -39,7 +39,7 @@ pub(super) fn write(report: &Report) -> String {
 pub(super) fn contestants(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     for row in &report.rows {
-        if !row.rounds.is_empty() && !all.contains(&row.contestant()) {
+        if row.is_measured() && !all.contains(&row.contestant()) {
             all.push(row.contestant());
         }
     }
@@ -52,7 +52,8 @@ pub(super) fn lines<'a>(
     of: impl Fn(&Row) -> bool,
 ) -> Vec<Line<'a>> {
     let number = |row: &Row| contestants.iter().position(|name| *name == row.contestant());
-    report.rows.iter().filter(|row| of(row)).filter_map(|row| Some((number(row)?, row))).collect()
+    let rows = report.rows.iter().filter(|row| row.is_measured() && of(row));
+    rows.filter_map(|row| Some((number(row)?, row))).collect()
 }
 
 /// The distinct values, in the order of the report.
@@ -85,7 +86,7 @@ fn caption(html: &mut String, report: &Report) {
 fn found(html: &mut String, report: &Report) {
     html.push_str("<h2>In short</h2>\n<ul class=\"plain\">\n");
     for load in distinct(report, |row| row.cell.load()) {
-        let rows = || report.rows.iter().filter(|row| row.cell.load() == load);
+        let rows = || report.rows.iter().filter(|row| row.is_measured() && row.cell.load() == load);
         let mut words = Vec::new();
         let fit = || rows().filter(|row| row.fairness().is_fair());
         let most = |key: &'static str, sign: f64| {
@@ -97,7 +98,7 @@ fn found(html: &mut String, report: &Report) {
         if let Some((value, row)) = most("recovery", -1.0) {
             words.push(format!("soonest {} ({})", row.contestant(), time(value)));
         }
-        let others = fit().filter(|row| !row.rounds.is_empty()).count() > 1;
+        let others = fit().count() > 1;
         if let Some((rate, row)) = most("locks_per_s", 1.0).filter(|_| others) {
             words.push(format!(
                 "most locks a second, fairly: {} ({})",

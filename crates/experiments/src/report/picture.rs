@@ -2,16 +2,17 @@
 //! each client's share, so that a store that starves clients is not taken for a fast one.
 
 use super::svg::{WIDTH, escape};
-use super::{Report, chart, page};
+use super::{Report, Row, chart, page};
 use std::fmt::Write;
 
 /// The height of a line of the caption, and the characters that fit into one.
 const LINE: f64 = 12.0;
 const FITS: usize = 66;
 
-/// The chart of the first load; `None` if none of its rows has locks per second.
+/// The chart of the first load of which a row has locks per second; `None` if none has.
 pub(super) fn write(report: &Report) -> Option<String> {
-    let load = report.rows.first()?.cell.load();
+    let drawn = |row: &&Row| row.is_measured() && row.median("locks_per_s").is_some();
+    let load = report.rows.iter().find(drawn)?.cell.load();
     let contestants = page::contestants(report);
     let lines = page::lines(report, &contestants, |row| row.cell.load() == load);
     let drawing = chart::fairness(&lines)?;
