@@ -339,7 +339,8 @@ async fn a_look_at_a_group_that_became_stale() {
 async fn a_member_of_a_group_that_is_lost_during_a_look() {
     let (lease, stale_after) = (Duration::from_secs(1), Duration::from_secs(20));
     let chaos = Chaos::new(memory().await.store().clone());
-    let group = Group::new(&chaos.client(), "g").stale_after(stale_after).lease(lease);
+    let client = chaos.client().response_timeout(stale_after);
+    let group = Group::new(&client, "g").stale_after(stale_after).lease(lease);
     let member = group.join("one:1").await.expect("memory works");
     let Route::Mine(owned) = member.route("a").await.expect("works") else { panic!("alone") };
     chaos.always(Op::Snapshot, Fault::HangBefore);
