@@ -155,9 +155,11 @@ impl Acquisition {
     pub fn step(&mut self, now: Time, random: u64, event: Event) -> Action {
         match event {
             Event::Reply { sent, standing } => {
-                self.failures = 0;
                 self.reached = true;
                 self.settled = true;
+                // To a try, the loss of its ticket says nothing about the lock: it is a failure.
+                let fails = self.mode == WaitMode::Try && standing == Standing::Lost;
+                self.failures = if fails { self.failures.saturating_add(1) } else { 0 };
                 self.reply(now, random, sent, standing)
             }
             Event::Failed => self.failed(now, random),
@@ -209,8 +211,18 @@ impl Acquisition {
                 self.polls = self.polls.saturating_add(1);
                 self.wait(now, pause)
             }
-            Standing::Lost if now >= self.limit || self.mode == WaitMode::Try => Action::GiveUp,
-            Standing::Lost => Action::Restart,
+            Standing::Lost => self.lost(now),
+        }
+    }
+
+    /// The action after the loss of the ticket. A try is told that the lock is taken only if the
+    /// store said so.
+    fn lost(&self, now: Time) -> Action {
+        let over = now >= self.limit;
+        match self.mode {
+            WaitMode::Try if over || self.failures >= FAILURES => Action::Fail,
+            _ if over => Action::GiveUp,
+            _ => Action::Restart,
         }
     }
 

@@ -67,7 +67,9 @@ pub enum Standing {
         /// How long to wait for a notice before asking again.
         again: Duration,
     },
-    /// The place to be kept is gone: its lease expired, or it was removed by force.
+    /// The place to be kept is gone: its lease expired, or it was removed by force. Or the ticket
+    /// has no place, and gets none, because earlier requests of it are being undone: another must
+    /// ask.
     Lost,
 }
 

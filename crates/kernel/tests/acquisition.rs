@@ -144,10 +144,26 @@ fn a_try_writes_nothing() {
     };
     assert_eq!(try_once.step(until, 0, Event::Woken), Action::Send(Enter::Try));
     assert_eq!(try_once.step(until, 0, reply(until, waiting(None))), Action::GiveUp);
-    assert_eq!(
-        acquisition(WaitMode::Try).step(ms(0), 0, reply(ms(0), Standing::Lost)),
-        Action::GiveUp
-    );
+}
+
+/// That a ticket is lost does not mean that the lock is taken. The next ticket is told, if it is
+/// answered in time; a few in a row that are lost are a failure, as are errors in between.
+#[test]
+fn a_try_whose_ticket_is_lost_tries_again() {
+    let lost = |at| reply(at, Standing::Lost);
+    let mut try_once = acquisition(WaitMode::Try);
+    assert_eq!(try_once.step(ms(0), 0, lost(ms(0))), Action::Restart);
+    assert_eq!(try_once.restart(), Action::Send(Enter::Try));
+    let action = try_once.clone().step(ms(1), 0, reply(ms(1), admitted(7)));
+    assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
+    assert_eq!(try_once.clone().step(ms(1), 0, reply(ms(1), waiting(None))), Action::GiveUp);
+    assert!(matches!(try_once.step(ms(1), 0, Event::Failed), Action::Wait { .. }));
+    for _ in 0..2 {
+        assert_eq!(try_once.step(ms(2), 0, lost(ms(2))), Action::Restart);
+    }
+    assert_eq!(try_once.step(ms(2), 0, lost(ms(2))), Action::Fail, "the fifth in a row");
+    let mut late = Acquisition::new(WaitMode::Try, LEASE, ms(20));
+    assert_eq!(late.step(ms(20), 0, lost(ms(19))), Action::Fail, "nobody said that it is taken");
 }
 
 /// After an unknown outcome the same request is sent again, with the same ticket and place.

@@ -44,6 +44,39 @@ async fn a_ticket_that_has_lost_its_place_is_given_up() {
     assert_eq!(store.departures(), 1);
 }
 
+/// A ticket that stays in doubt, as after a lost reply, is answered by a loss. That says nothing
+/// about the lock: another ticket is asked about, be it for a try or by a waiter without a place.
+#[tokio::test(flavor = "current_thread")]
+async fn a_ticket_in_doubt_that_is_lost_is_replaced() {
+    let doubted = || {
+        Scripted::new(|before, _| match before {
+            0 | 1 => Answer::Fails(ErrorKind::Unavailable),
+            2 => Answer::Is(Standing::Lost),
+            _ => ADMITTED,
+        })
+    };
+    let (tries, waits) = (doubted(), doubted());
+    let (one, two) = (tries.client(), waits.client());
+    let tried = Mutex::new(&one, "x").try_lock().await.expect("it answers");
+    let unfair = Mutex::new(&two, "x").unfair();
+    let waited = tokio::time::timeout(SOON * 1000, unfair.lock()).await.expect("it ends");
+    let guards = [tried.expect("it is free"), waited.expect("it answers")];
+    for (store, client, guard) in [(tries, one, &guards[0]), (waits, two, &guards[1])] {
+        client.settle().await;
+        let ids: Vec<_> = store.entries().iter().map(|ticket| ticket.id).collect();
+        assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] != guard.ticket(), "{ids:?}");
+        assert_eq!(store.departures(), 1, "the one in doubt is given up");
+    }
+}
+
+/// A try is told that the lock is taken only if the store said so.
+#[tokio::test(flavor = "current_thread")]
+async fn a_try_whose_tickets_are_all_lost_is_an_error() {
+    let store = Scripted::new(|_, _| Answer::Is(Standing::Lost));
+    let error = Mutex::new(&store.client(), "x").try_lock().await.expect_err("nobody holds it");
+    assert_eq!((error.kind(), store.entries().len()), (ErrorKind::Unavailable, 5));
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_lost_lock_is_lost_though_the_store_does_not_answer() {
     let client = holdline::open("memory:").await.expect("memory opens");

@@ -31,10 +31,7 @@ impl Acquire<NodeEntry> for Shared {
             tries += 1;
             let Some(record) = self.record(request).await? else {
                 // Its earlier requests are being undone: it needs a new ticket.
-                return match request.how {
-                    Enter::Try => Err(self.error(ZkError::ConnectionLoss)),
-                    Enter::Queue | Enter::Keep(_) => Ok(Joined::Not(Standing::Lost)),
-                };
+                return Ok(Joined::Not(Standing::Lost));
             };
             let attempt = Attempt::new(self, request, &record);
             let joined = match request.how {
@@ -206,20 +203,83 @@ impl Attempt<'_> {
     }
 
     /// Enters at once or not at all. Lists the line first, so that nothing is written unless the
-    /// ticket would be admitted; if another ticket comes in between, deletes the node again.
+    /// ticket would be admitted; if another ticket comes in between, deletes the node again. So it
+    /// does with a node that an earlier request has created behind others.
     async fn try_now(&self) -> Result<bool> {
-        if !self.record.place().doubtful {
+        let Attempt { store, request, record, .. } = *self;
+        let doubtful = record.place().doubtful;
+        if doubtful && store.find_own(record, request.limit).await? {
+            self.look_ahead().await?;
+        } else {
             let free = self.has_room().await;
             if !matches!(free, Ok(true)) {
-                self.store.table.forget(self.record);
+                store.table.forget(record);
                 return free;
             }
+            self.queue().await?;
         }
-        self.queue().await?;
-        let admitted = self.record.place().entry.blockers.is_empty();
+        let admitted = record.place().entry.blockers.is_empty();
         if !admitted {
             self.take_back().await?;
         }
         Ok(admitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::tests::opened;
+    use super::*;
+    use crate::names::Name;
+    use crate::store::{Ticket, TicketId};
+    use crate::stores::ephemeral::backend::Backend;
+    use crate::stores::ephemeral::engine;
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use holdline_testkit::{free_port, soon, until};
+    use std::time::Duration;
+
+    /// A ticket with a lease that a session of 15 s can keep.
+    fn short(id: u128) -> Ticket {
+        let lease = Duration::from_secs(5);
+        Ticket { id: TicketId(id), lease, wait_lease: lease, ..ticket(1, 1) }
+    }
+
+    /// An error would be retried with the same ticket, for ever.
+    #[tokio::test]
+    async fn a_ticket_that_was_given_up_is_lost_to_every_request() {
+        let shared = opened(&format!("zookeeper://127.0.0.1:{}", free_port()));
+        let (line, ticket, note) = (Name::new("x").expect("good"), short(5), Arc::from(""));
+        shared.table.lapsed.insert(ticket.id);
+        for how in [Enter::Try, Enter::Queue] {
+            let entered = engine::enter(&shared, (&line, &ticket), &note, how).await;
+            assert_eq!(entered.expect("it is known here"), Standing::Lost, "{how:?}");
+        }
+    }
+
+    /// G15: nor does one that is sent once more, after an answer that was lost.
+    #[tokio::test]
+    async fn a_repeated_try_writes_nothing_while_others_hold() {
+        let Some(servers) = holdline_testkit::zookeeper::start(1) else { return };
+        let [holder, shared] = [0, 1].map(|_| opened(&servers.url()));
+        let (line, note) = (Name::new("x").expect("good"), Arc::from(""));
+        let (held, tried) = (short(1), short(2));
+        let enter = || engine::enter(&holder, (&line, &held), &note, Enter::Queue);
+        until("the lock", async || soon("an answer", enter()).await.is_ok()).await;
+        let began = clock::now();
+        let limit = <Shared as Backend>::limit(tried.lease) * 10;
+        let request =
+            Request { line: &line, ticket: &tried, note: &note, how: Enter::Try, began, limit };
+        let record = soon("a session", shared.record(&request)).await.expect("it is there");
+        let record = record.expect("it is new");
+        record.place().doubtful = true;
+        let changed = async || {
+            let stat = soon("an answer", record.base.session.client.check_stat("/x")).await;
+            stat.expect("works").expect("it is there").pzxid
+        };
+        let before = changed().await;
+        let again = engine::enter(&shared, (&line, &tried), &note, Enter::Try);
+        let standing = soon("an answer", again).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+        assert_eq!(changed().await, before, "a node was created, and removed again");
     }
 }
