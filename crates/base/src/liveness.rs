@@ -1,6 +1,6 @@
 //! The liveness of a session: how long its servers keep it, according to their confirmations.
 
-use holdline_kernel::Time;
+use holdline_kernel::{Lease, Time};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -14,14 +14,23 @@ enum State {
 
 /// The liveness of a session. The task that sends the heartbeats confirms it, and others wait for
 /// that.
+///
+/// The servers measure the session's length by their own clock, which may be faster than ours. So
+/// the session is relied on for less than that, by the drift allowance of a lease of this length.
 #[derive(Debug)]
 pub struct Liveness {
     state: watch::Sender<State>,
-    /// How long the servers keep the session without a heartbeat.
-    length: Duration,
+    /// How long the servers keep the session without a heartbeat, by any clock.
+    certain: Duration,
     /// Notified when a heartbeat is requested before it is due.
     pub wanted: Notify,
     retired: watch::Sender<bool>,
+}
+
+/// The time for which servers that keep a session for `length` are certain to keep it, by our
+/// clock.
+pub fn certain(length: Duration) -> Duration {
+    length.saturating_sub(Lease::drift_of(length))
 }
 
 impl Liveness {
@@ -29,16 +38,21 @@ impl Liveness {
     pub fn new(begun: Time, length: Duration) -> Self {
         Liveness {
             state: watch::Sender::new(State::Alive(begun)),
-            length,
+            certain: certain(length),
             wanted: Notify::new(),
             retired: watch::Sender::new(false),
         }
     }
 
-    /// Until when the servers keep the session. `None` if it is lost.
+    /// How long the servers are certain to keep the session after a heartbeat.
+    pub fn certain(&self) -> Duration {
+        self.certain
+    }
+
+    /// Until when the servers are certain to keep the session. `None` if it is lost.
     pub fn good_until(&self) -> Option<Time> {
         match *self.state.borrow() {
-            State::Alive(since) => Some(since.after(self.length)),
+            State::Alive(since) => Some(since.after(self.certain)),
             State::Lost => None,
         }
     }
@@ -87,5 +101,27 @@ impl Liveness {
     /// Waits for [`retire`](Self::retire).
     pub async fn retired(&self) {
         let _ = self.retired.subscribe().wait_for(|retired| *retired).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    /// The servers' clock may be 1% faster than ours: ten minutes of theirs are 6 s less of ours.
+    #[test]
+    fn a_session_is_relied_on_for_less_than_its_length() {
+        let (heard, second) = (Time(7), Duration::from_secs(1));
+        let liveness = Liveness::new(heard, second * 600);
+        let is_good_for = |time: Duration| {
+            let good = pin!(liveness.good_for(heard.after(time)));
+            good.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(!is_good_for(second * 599) && !is_good_for(second * 594));
+        assert!(is_good_for(liveness.certain()) && is_good_for(second * 593));
+        liveness.confirm(heard.after(second * 6));
+        assert!(is_good_for(second * 599));
     }
 }

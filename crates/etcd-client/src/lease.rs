@@ -17,8 +17,8 @@
 //! resumes, although the new leader has prolonged it (before the same versions). So new keys should
 //! be put on a lease only under the leadership that granted it, which alone has counted its time;
 //! under a later one ([`Lease::is_outdated`]), keys are better moved to a new lease. And a lease
-//! without a confirmed heartbeat for its whole length is given up, whatever is reported about it
-//! afterwards.
+//! without a confirmed heartbeat for its whole length (less an allowance for clocks that run at
+//! different rates) is given up, whatever is reported about it afterwards.
 
 use crate::cluster::{Cluster, Progress};
 use crate::error::{self, is_forbidden, is_lease_gone, is_lease_there};
@@ -183,9 +183,9 @@ impl Lease {
         self.liveness.retire();
     }
 
-    /// Whether the server keeps it for `needed` after a heartbeat.
+    /// Whether the server is certain to keep it for `needed` after a heartbeat.
     pub fn suits(&self, needed: Duration) -> bool {
-        needed <= self.ttl
+        needed <= self.liveness.certain()
     }
 
     /// Requests a heartbeat, unless the lease is known to be good until `until`.
@@ -212,7 +212,7 @@ impl Lease {
     /// Dropping the future changes nothing.
     pub async fn is_alive(&self) -> bool {
         // Only a heartbeat sent from now on proves that much.
-        self.good_for(clock::now().after(self.ttl)).await
+        self.good_for(clock::now().after(self.liveness.certain())).await
     }
 
     /// The time from one heartbeat to the next.

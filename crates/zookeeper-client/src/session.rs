@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::connection::State;
 use crate::error::Error;
 use holdline_base::clock;
-use holdline_base::liveness::Liveness;
+use holdline_base::liveness::{self, Liveness};
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ fn touch_interval(length: Duration) -> Duration {
 
 /// The longest time that a session of this length can always guarantee at once.
 pub fn longest_lease(length: Duration) -> Duration {
-    length.saturating_sub(touch_interval(length) * 2).saturating_sub(TRIP.min(length / 10))
+    let since_heard = touch_interval(length) * 2 + TRIP.min(length / 10);
+    liveness::certain(length).saturating_sub(since_heard)
 }
 
 impl Session {
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_session_vouches_for_less_than_its_length() {
-        let table = [(15_000, 11_600), (40_000, 36_600), (4000, 1200), (2000, 600)];
+        let table = [(15_000, 11_448), (40_000, 36_198), (4000, 1158), (2000, 578)];
         for (length, lease) in table {
             let longest = longest_lease(Duration::from_millis(length));
             assert_eq!(longest, Duration::from_millis(lease), "{length} ms");
