@@ -199,12 +199,19 @@ impl Cluster {
             // A later term may have begun after the request was carried out.
             return Progress { term: if known.term == 0 { term } else { known.term }, ..known };
         }
-        let mut progress = self.progress.lock();
-        if progress.losses == known.losses {
+        let (progress, is_first) = {
+            let mut progress = self.progress.lock();
+            let is_first = progress.losses == known.losses;
+            if is_first {
+                *progress = Progress { losses: known.losses + 1, term, revision };
+            }
+            (*progress, is_first)
+        };
+        if is_first {
+            // Without the mutex: a subscriber is a caller's code.
             tracing::warn!(store = %self.name, "etcd has gone back: it has lost its data");
-            *progress = Progress { losses: known.losses + 1, term, revision };
         }
-        *progress
+        progress
     }
 
     /// Sends a request, with this time limit for each member.

@@ -26,9 +26,10 @@ use crate::proto::{self, Grant, LeaseAnswer, LeaseId, Range, RangeAnswer, Revoke
 use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::Liveness;
-use holdline_base::sync::Mutex;
+use holdline_base::sync::{Mutex, contained};
 use holdline_base::{Error, ErrorKind, Result};
 use holdline_kernel::{Backoff, Time};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -240,35 +241,40 @@ impl Lease {
     ///
     /// If the future is dropped, the lease expires.
     pub async fn run(self: Arc<Self>, cluster: Arc<Cluster>, user: impl LeaseUser) {
-        let mut failures = 0;
-        while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
-            let member = cluster.chosen();
-            let before = self.liveness.good_until();
-            let limit = self.patience(failures, cluster.size());
-            match Box::pin(self.stream(&cluster, member, &user, limit)).await {
-                End::Lost => {
-                    self.liveness.lose();
-                    break;
-                }
-                End::Over => break,
-                End::Broken(why) => {
-                    tracing::debug!(why, lease = self.id, "the keep-alive stream broke");
-                    cluster.avoid(member);
-                    user.turned();
-                    failures = if before == self.liveness.good_until() { failures + 1 } else { 0 };
-                }
-            }
-            clock::pause(pause(failures)).await;
+        // A panic, say of a subscriber, must not end the heartbeats unknown to the user.
+        while AssertUnwindSafe(self.keep(&cluster, &user)).catch_unwind().await.is_err() {
+            clock::pause(self.limit()).await;
         }
         if self.is_lost() {
-            tracing::debug!(lease = self.id, "a lease is lost");
+            contained(|| tracing::debug!(lease = self.id, "a lease is lost"));
             self.liveness.lose();
             if let Some(until) = user.lost() {
                 let _ = clock::within(until, self.liveness.retired()).await;
             }
         }
-        self.give_back(&cluster).await;
+        let _ = AssertUnwindSafe(self.give_back(&cluster)).catch_unwind().await;
         user.over();
+    }
+
+    /// Sends heartbeats until the lease is lost or no longer needed.
+    async fn keep(&self, cluster: &Cluster, user: &impl LeaseUser) {
+        let mut failures = 0;
+        while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
+            let member = cluster.chosen();
+            let before = self.liveness.good_until();
+            let limit = self.patience(failures, cluster.size());
+            match Box::pin(self.stream(cluster, member, user, limit)).await {
+                End::Lost => return self.liveness.lose(),
+                End::Over => return,
+                End::Broken(why) => {
+                    cluster.avoid(member);
+                    user.turned();
+                    failures = if before == self.liveness.good_until() { failures + 1 } else { 0 };
+                    tracing::debug!(why, lease = self.id, "the keep-alive stream broke");
+                }
+            }
+            clock::pause(pause(failures)).await;
+        }
     }
 
     /// Revokes the lease, with all keys on it and any late ones; or lets it expire.

@@ -14,11 +14,13 @@ use crate::handshake::{Failure, SessionId, attach, patience, went_back};
 use crate::jute::Reader;
 use crate::transport::{Header, Transport, op, xid};
 use crate::watch_registry::{TreeWatch, Wanted, Watch, WatchRegistry};
+use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::sync::{Mutex, contained};
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
@@ -187,7 +189,12 @@ impl Connection {
         };
         let state = watch::Sender::new(State::Serving);
         let connection = Arc::new(Connection { inner: Mutex::new(inner), state, silence });
-        tokio::spawn(Arc::clone(&connection).run(config, ident));
+        let own = Arc::clone(&connection);
+        tokio::spawn(async move {
+            // A panic, say of a subscriber, must not leave requests without an answer.
+            let over = AssertUnwindSafe(own.run(config, ident)).catch_unwind().await;
+            own.end(&over.unwrap_or(Error::SessionGivenUp));
+        });
         connection
     }
 
@@ -240,17 +247,18 @@ impl Connection {
         inner.waker.wake_by_ref();
     }
 
-    async fn run(self: Arc<Self>, config: Config, mut ident: SessionId) {
+    /// Serves the session, on one connection after the other, until it is over. Returns the reason.
+    async fn run(&self, config: Config, mut ident: SessionId) -> Error {
         loop {
             let why = self.serve().await;
             if why.is_over() {
-                return self.end(&why);
+                return why;
             }
             tracing::debug!(%why, "a connection to ZooKeeper broke");
             let heard = self.break_off();
             match self.again(&config, &mut ident, heard).await {
                 Ok(transport) => self.resume(transport),
-                Err(error) => return self.end(&error),
+                Err(error) => return error,
             }
         }
     }

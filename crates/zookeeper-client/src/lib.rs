@@ -17,6 +17,7 @@
 //! tokio::spawn(session.clone().run(|id| eprintln!("session {id:x} is over")));
 //! let (path, _) = session.client.create("/a", b"data", Mode::Ephemeral, Acl::Anyone).await?;
 //! println!("made {path}");
+//! session.end(); // and closed when the last reference is dropped
 //! # Ok(()) }
 //! ```
 //!

@@ -21,10 +21,12 @@ use crate::client::{Client, Past};
 use crate::config::Config;
 use crate::connection::State;
 use crate::error::Error;
+use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::{self, Liveness};
 use holdline_kernel::Time;
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,7 +36,8 @@ const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
 /// The duration of a round trip that does not delay a renewal.
 const TRIP: Duration = Duration::from_millis(400);
 
-/// A session. A task must [`run`](Self::run) it. Dropping it closes the session.
+/// A session. A task must [`run`](Self::run) it; that keeps it open until [`end`](Self::end). The
+/// session is closed when the last reference to it is dropped.
 pub struct Session {
     /// The session's requests.
     pub client: Client,
@@ -70,6 +73,7 @@ impl Session {
     /// [`Error::NoHosts`] if all addresses refused the connection, [`Error::NoAddress`] if the name
     /// of one of them is unknown; [`Error::UnexpectedServer`] if another kind of server answers;
     /// [`Error::AuthFailed`] if the user or the password is wrong, or missing;
+    /// [`Error::Untrusted`] if the certificate of a server is not trusted;
     /// [`Error::ConnectionLoss`] if no server grants a session for another reason.
     ///
     /// # Cancel safety
@@ -91,7 +95,8 @@ impl Session {
         })
     }
 
-    /// Whether the session has ended, or must be assumed to have.
+    /// Whether the session has ended for the servers, or was given up. Until then it may be over
+    /// all the same, if the servers confirm nothing: [`good_for`](Self::good_for) tells.
     pub fn is_lost(&self) -> bool {
         self.liveness.good_until().is_none()
     }
@@ -114,7 +119,8 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Requests the end of the heartbeats: the session is no longer used.
+    /// Requests the end of the heartbeats and of [`run`](Self::run): the session is not used any
+    /// more.
     pub fn end(&self) {
         self.liveness.retire();
     }
@@ -130,19 +136,32 @@ impl Session {
         self.liveness.good_for(until).await
     }
 
-    /// Sends heartbeats until the session is lost or over, and then calls `lost` with its id.
+    /// Sends heartbeats until the session is lost, and then calls `lost` with its id; or until
+    /// [`end`](Self::end), which does not call it.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the session expires.
+    /// If the future is dropped, the heartbeats end.
     pub async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
+        // A panic, say of a subscriber, must not leave a session that nobody can rely on in use.
+        let unused = AssertUnwindSafe(self.send_heartbeats()).catch_unwind().await;
+        if unused.unwrap_or(false) {
+            return;
+        }
+        self.lose();
+        lost(self.id);
+    }
+
+    /// Sends heartbeats until the session is lost, or is no longer used. Returns whether the latter
+    /// is the reason.
+    async fn send_heartbeats(&self) -> bool {
         let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
         let mut states = self.client.states();
         let mut heartbeats = Heartbeats::default();
         loop {
             tokio::select! {
-                () = self.liveness.retired() => return,
+                () = self.liveness.retired() => return true,
                 () = clock::pause(touch_interval) => {}
                 () = self.liveness.wanted.notified() => {
                     clock::pause(Duration::from_millis(20)).await;
@@ -153,12 +172,12 @@ impl Session {
                         self.fail(&Error::SessionExpired);
                     }
                     if changed.is_err() || matches!(state, State::Over | State::Ended) {
-                        break;
+                        return false;
                     }
                 }
             }
             if self.is_lost() {
-                break;
+                return false;
             }
             let sent = clock::now();
             let outcome = clock::timeout(limit, self.heartbeat()).await;
@@ -170,7 +189,7 @@ impl Session {
                 }
                 Some(Err(error)) if error.is_over() => {
                     self.fail(&error);
-                    break;
+                    return false;
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "a heartbeat was not answered");
@@ -179,8 +198,6 @@ impl Session {
                 None => tracing::debug!("a heartbeat was not answered in time"),
             }
         }
-        self.lose();
-        lost(self.id);
     }
 
     /// A transaction that changes nothing, but needs a quorum.

@@ -1,5 +1,6 @@
 //! Servers that are not there, or not yet.
 
+use crate::linked;
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::zookeeper::start;
 use holdline_testkit::{Link, free_port, in_own_process, on_event, persist, soon, until};
@@ -78,6 +79,44 @@ async fn a_subscriber_that_panics_while_a_session_is_opened_ends_that_attempt_al
     link.mend();
     let guard = soon("the lock", persist(lock)).await;
     guard.unlock().await.expect("held");
+}
+
+/// The tasks of a session that exists: the one of its connection, and the one of its heartbeats,
+/// without which no answer would ever come, or nothing vouch for the session, for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_that_panics_about_a_connection_ends_that_session_alone() {
+    let name = "a_subscriber_that_panics_about_a_connection_ends_that_session_alone";
+    a_panic_about_a_broken_link_ends_one_session(name, "connection").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_that_panics_about_a_heartbeat_ends_that_session_alone() {
+    let name = "a_subscriber_that_panics_about_a_heartbeat_ends_that_session_alone";
+    a_panic_about_a_broken_link_ends_one_session(name, "session").await;
+}
+
+async fn a_panic_about_a_broken_link_ends_one_session(name: &str, module: &str) {
+    static ARMED: AtomicBool = AtomicBool::new(false);
+    if !in_own_process(&format!("absent::{name}")) {
+        return;
+    }
+    let Some(servers) = start(1) else { return };
+    let (client, link) = linked(&servers, "?session=5").await;
+    let target = format!("holdline_zookeeper_client::{module}");
+    let panics = on_event(tracing::Level::DEBUG, move |event| {
+        let panics = event.metadata().target() == target && ARMED.swap(false, Ordering::Relaxed);
+        assert!(!panics, "as it should");
+    });
+    tracing::subscriber::set_global_default(panics).expect("it is the first");
+    let lock = Mutex::new(&client, "x").lease(Duration::from_millis(1500));
+    drop(soon("the lock", persist(lock.clone())).await);
+    ARMED.store(true, Ordering::Relaxed);
+    link.cut();
+    until("it is told of", async || !ARMED.load(Ordering::Relaxed)).await;
+    link.mend();
+    // Until then, heartbeats of before the panic may vouch for the session.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    drop(soon("the lock", persist(lock)).await);
 }
 
 /// A session outlives a restart, and so do those who ask on it meanwhile: that everybody refuses

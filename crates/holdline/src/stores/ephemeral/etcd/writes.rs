@@ -12,7 +12,7 @@ use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{Record, TicketRecord};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use holdline_etcd_client::{
     News, PendingWrite, Watching,
     proto::{self, Delete},
@@ -185,12 +185,12 @@ impl Late {
 /// Deletes a key that was written late, however long that takes. If it is refused, less and less
 /// often.
 async fn undo(shared: Weak<Shared>, removal: Delete) {
-    tracing::warn!("a request arrived after its lock was given up; it is undone");
+    contained(|| tracing::warn!("a request arrived after its lock was given up; it is undone"));
     let (limit, mut refusals) = (Duration::from_secs(1), 0);
     let pauses = Backoff::exponential(limit, limit * 30).jitter(50);
     while let Some(shared) = shared.upgrade() {
         let Err(error) = shared.delete(&removal, limit).await else { return };
-        tracing::debug!(%error, "a late key is still there");
+        contained(|| tracing::debug!(%error, "a late key is still there"));
         drop(shared);
         clock::pause(pauses.pause(refusals, fastrand::u64(..))).await;
         refusals += u32::from(!error.retryable());

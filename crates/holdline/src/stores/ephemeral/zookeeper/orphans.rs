@@ -15,8 +15,10 @@ use crate::clock;
 use crate::store::TicketId;
 use crate::stores::ephemeral::engine;
 use crate::sync::Mutex;
+use futures_util::FutureExt;
 use holdline_kernel::Time;
 use holdline_zookeeper_client::Session;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -114,8 +116,8 @@ impl Shared {
         if !self.table.insert(&record) {
             return; // it is asked for just now
         }
-        tracing::warn!(path, "a node of ours that belongs to no ticket is removed");
         BACKGROUND.spawn(engine::sweep(Arc::downgrade(self), record));
+        tracing::warn!(path, "a node of ours that belongs to no ticket is removed");
     }
 }
 
@@ -134,14 +136,17 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
         }
         Ok(nodes)
     };
-    match work.await {
-        Ok(nodes) => shared.looks.done(nodes),
+    // It may panic, say in a subscriber.
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(Ok(nodes)) => shared.looks.done(nodes),
         // Servers before 3.6, which close the connection with that: they are not asked again, and
         // our nodes there go with the session.
-        Err(ZkError::Unimplemented) => shared.looks.stop(),
-        Err(error) => {
-            tracing::debug!(%error, "could not look for nodes without a ticket");
+        Ok(Err(ZkError::Unimplemented)) => shared.looks.stop(),
+        failed => {
             shared.looks.done(0);
+            if let Ok(Err(error)) = failed {
+                tracing::debug!(%error, "could not look for nodes without a ticket");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::{Ahead, NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
+use crate::sync::contained;
 use holdline_zookeeper_client::{Client, Event, Listener, Reply};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,10 +70,12 @@ async fn set<T>(
             Err(ZkError::NoNode) => return Err(Event::Deleted),
             Err(error) if error.is_over() => return Err(Event::Over),
             Err(error @ (ZkError::NoAuth | ZkError::InvalidAcl)) => {
-                tracing::warn!(%error, path, "a node may not be watched, and is only polled");
+                contained(|| {
+                    tracing::warn!(%error, path, "a node may not be watched, and is only polled");
+                });
                 return Err(Event::Over);
             }
-            Err(error) => tracing::debug!(%error, "a watch could not be set"),
+            Err(error) => contained(|| tracing::debug!(%error, "a watch could not be set")),
         }
         drop(session);
         clock::pause(SOON).await;
