@@ -44,7 +44,8 @@ impl Acquire<KeyEntry> for Shared {
         if self.table.lapsed.contains(request.ticket.id) {
             return Ok(Joined::Not(Standing::Lost));
         }
-        let mut tries = 0;
+        // Other requests may change what is known of our rights meanwhile.
+        let (mut tries, mut beside) = (0, self.sees_beside());
         loop {
             tries += 1;
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
@@ -55,11 +56,10 @@ impl Acquire<KeyEntry> for Shared {
             let Some(record) = self.record(request).await? else {
                 return Ok(Joined::Not(Standing::Lost));
             };
-            let beside = self.sees_beside();
             let attempt = Attempt::new(self, request, &record);
             let entered = match request.how {
-                Enter::Try => attempt.try_now().await,
-                Enter::Queue | Enter::Keep(_) => attempt.queue().await,
+                Enter::Try => attempt.try_now(beside).await,
+                Enter::Queue | Enter::Keep(_) => attempt.queue(beside).await,
             };
             record.settle();
             let (standing, may_exist) = match entered {
@@ -78,7 +78,10 @@ impl Acquire<KeyEntry> for Shared {
                     }
                     return Ok(Joined::Not(Standing::Lost));
                 }
-                Err(error) if self.narrow_down(&error, beside) => continue,
+                Err(error) if self.narrow_down(&error, beside) => {
+                    beside = false;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             self.drop_unwritten(&record, may_exist);
@@ -191,7 +194,7 @@ impl Attempt<'_> {
     ///
     /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own lease is
     /// longer, the key is put on that if the line is empty, and on the short one otherwise.
-    async fn queue(&self) -> Result<Entered> {
+    async fn queue(&self, beside: bool) -> Result<Entered> {
         let (record, prefix) = (self.record, &self.record.base.prefix);
         let (key, _) = record.key();
         let asked = predecessors::ranges(prefix, self.request.ticket, 0);
@@ -202,7 +205,7 @@ impl Attempt<'_> {
             failure: vec![layout::look(layout::with_value(&key))],
         };
         let offer = waiting.is_none().then_some(&entry);
-        if let Some(found) = self.along(offer).await {
+        if let Some(found) = self.along(offer, beside).await {
             return self.entered(&asked, &found).await;
         }
         let mut txn = match &waiting {
@@ -217,7 +220,9 @@ impl Attempt<'_> {
                 Txn { compare, success: vec![self.put(None)], failure }
             }
         };
-        let beside = self.look_beside(&mut txn);
+        if beside {
+            self.look_beside(&mut txn);
+        }
         let Some(mut found) = self.write(waiting.as_ref(), &txn).await? else {
             return Ok(Entered::Gone);
         };
@@ -240,7 +245,7 @@ impl Attempt<'_> {
 
     /// Enters at once or not at all, and writes nothing unless the ticket is admitted. One round
     /// trip if the line is empty; two if there is room beside others and no entry comes in between.
-    async fn try_now(&self) -> Result<Entered> {
+    async fn try_now(&self, beside: bool) -> Result<Entered> {
         let Attempt { store, request, record, .. } = *self;
         let ((key, _), prefix) = (record.key(), &record.base.prefix);
         let asked = predecessors::ranges(prefix, request.ticket, 0);
@@ -251,7 +256,9 @@ impl Attempt<'_> {
                 success: vec![self.put(None)],
                 failure: predecessors::looks(layout::with_value(&key), &asked),
             };
-            let beside = self.look_beside(&mut txn);
+            if beside {
+                self.look_beside(&mut txn);
+            }
             let Some(mut found) = self.write(None, &txn).await? else {
                 return Ok(Entered::Gone);
             };
@@ -299,15 +306,11 @@ impl Attempt<'_> {
     }
 
     /// Makes a request to enter do nothing if another kind of client holds the lock; its key is
-    /// then the last result. Returns whether the check was added.
-    fn look_beside(&self, txn: &mut Txn) -> bool {
-        let sees = self.store.sees_beside();
-        if sees {
-            let prefix = &self.record.base.prefix;
-            txn.compare.push(beside::no_other(prefix));
-            txn.failure.push(layout::look(beside::other(prefix)));
-        }
-        sees
+    /// then the last result.
+    fn look_beside(&self, txn: &mut Txn) {
+        let prefix = &self.record.base.prefix;
+        txn.compare.push(beside::no_other(prefix));
+        txn.failure.push(layout::look(beside::other(prefix)));
     }
 
     /// Removes the entry again if another kind of client's lock was found.

@@ -110,13 +110,19 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::address::Address;
     use super::*;
+    use crate::store::{Enter, Standing, Ticket};
+    use crate::stores::ephemeral::engine;
+    use crate::stores::ephemeral::ticket::tests::ticket;
+    use holdline_testkit::{Link, Way, soon, until};
+    use std::time::Duration;
 
     /// A login that is refused for a moment says nothing about rights: the store would never look
     /// beside its lines again.
     #[test]
     fn only_missing_rights_keep_the_store_from_looking_beside_a_line() {
-        let address = super::super::address::Address::read("etcd", "//host").expect("good");
+        let address = Address::read("etcd", "//host").expect("good");
         let store = Shared::new(address).expect("there are threads");
         let denied = |cause: &str| Error::because(ErrorKind::Denied, "denied", cause.to_owned());
         let login = denied("etcdserver: invalid auth token");
@@ -125,6 +131,46 @@ mod tests {
         assert!(store.narrow_down(&right, true) && !store.sees_beside());
         assert!(!store.narrow_down(&login, false) && !store.sees_beside());
         assert!(!store.narrow_down(&right, false) && store.sees_beside(), "that was not why");
+    }
+
+    /// Requests for other locks may find out something else about our rights meanwhile. Without the
+    /// look beside the line, a refusal is final.
+    #[tokio::test]
+    async fn a_request_keeps_to_what_was_known_of_our_rights() {
+        let Some(servers) = holdline_testkit::etcd::start(1) else { return };
+        let words: [&[&str]; 8] = [
+            &["user", "add", "root:secret"],
+            &["role", "add", "root"],
+            &["user", "grant-role", "root", "root"],
+            &["user", "add", "me:mine"],
+            &["role", "add", "locks"],
+            &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "x/"],
+            &["user", "grant-role", "me", "locks"],
+            &["auth", "enable"],
+        ];
+        for words in words {
+            servers.say(words);
+        }
+        let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+        let address = format!("//me:mine@{}", link.address());
+        let store = Shared::new(Address::read("etcd", &address).expect("good")).expect("threads");
+        let long = Duration::from_secs(600);
+        let enter = |id, wait_lease| {
+            let ticket = Ticket { id: TicketId(id), lease: long, wait_lease, ..ticket(1, 1) };
+            let (store, line) = (Arc::clone(&store), Name::new("x").expect("good"));
+            async move { engine::enter(&store, (&line, &ticket), &"".into(), Enter::Queue).await }
+        };
+        // It waits on its own lease; the next one needs another.
+        until("the lock", async || soon("an answer", enter(1, long)).await.is_ok()).await;
+        assert!(!store.sees_beside());
+        let before = servers.calls("LeaseGrant");
+        link.stall(Way::Replies);
+        let waits = tokio::spawn(enter(2, Duration::from_secs(5)));
+        until("a grant", async || servers.calls("LeaseGrant") > before).await;
+        store.narrow.store(false, Ordering::Relaxed);
+        link.mend();
+        let standing = soon("an answer", waits).await.expect("no panic").expect("it is allowed");
+        assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
     }
 
     fn kv(key: Vec<u8>, lease: i64) -> KeyValue {

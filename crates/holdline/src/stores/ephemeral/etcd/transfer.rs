@@ -133,7 +133,7 @@ impl Drop for Departure<'_> {
 impl Attempt<'_> {
     /// Enters along with a departure of this process from the same line, or waits until that is
     /// over. `None` if the ticket must enter alone.
-    pub(super) async fn along(&self, offer: Option<&Txn>) -> Option<Found> {
+    pub(super) async fn along(&self, offer: Option<&Txn>, beside: bool) -> Option<Found> {
         let Attempt { store, request, record, .. } = *self;
         let prefix = &record.base.prefix;
         if record.capacity != 1 {
@@ -142,7 +142,7 @@ impl Attempt<'_> {
         let (reply, answer) = oneshot::channel();
         let joining = || {
             let mut entry = offer?.clone();
-            if store.sees_beside() {
+            if beside {
                 entry.compare.push(beside::no_other(prefix));
             }
             Some(JoiningRequest { entry, flight: Flight::new(record, None)?, reply })
