@@ -2,7 +2,7 @@
 
 use crate::users::enable_auth;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{ErrorKind, Mutex, Name, Semaphore};
+use holdline::{ErrorKind, Mutex, Name, RwLock, Semaphore};
 use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::{soon, until};
 use std::sync::Arc;
@@ -79,6 +79,25 @@ async fn a_key_of_nobody_is_shown() {
     assert!(Mutex::new(&client, "y").try_lock().await.expect("it is there").is_none());
     let names = client.list("").await.expect("it is there");
     assert_eq!(names.iter().map(holdline::Name::as_str).collect::<Vec<_>>(), ["y"]);
+}
+
+/// Another client's place takes all of a line, whatever its name: one that sorts behind the keys of
+/// readers is not counted among them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_whose_name_sorts_last_keeps_readers_out() {
+    let Some(servers) = start(1) else { return };
+    let [one, two] = [servers.client().await, servers.client().await];
+    for name in ["été", "~other"] {
+        leased(&servers, &format!("x/{name}"), "");
+        let lock = RwLock::new(&one, "x");
+        let waits = tokio::spawn(async move { lock.read().await });
+        until("it waits", async || servers.keys().len() == 2).await;
+        let rival = RwLock::new(&two, "x").try_read().await.expect("it is there");
+        assert!(rival.is_none(), "beside {name}");
+        servers.say(&["del", &format!("x/{name}")]);
+        let guard = soon("the lock", waits).await.expect("no panic").expect("it is free");
+        guard.unlock().await.expect("held");
+    }
 }
 
 /// The ids of others' places differ in their first digits, and are the same whenever asked for.

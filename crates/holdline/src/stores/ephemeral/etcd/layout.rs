@@ -48,9 +48,15 @@ pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>)
     key
 }
 
-/// The prefix of the keys of a line's light tickets. They sort behind all other places' keys.
+/// The prefix of the keys of a line's light tickets. They sort behind all other places' keys, but
+/// for those of other clients that begin with `~` or a character behind it.
 pub(super) fn light(prefix: &[u8]) -> Vec<u8> {
     [prefix, b"~"].concat()
+}
+
+/// The first key behind those of a line's light tickets: these go on with a hexadecimal digit.
+pub(super) fn light_end(prefix: &[u8]) -> Vec<u8> {
+    [prefix, b"~g"].concat()
 }
 
 /// The first key behind all keys with this prefix.

@@ -1,9 +1,9 @@
 //! The keys ahead of a ticket, without walking the line.
 //!
 //! Light tickets (of weight 1 in lines of a larger capacity: readers, single permits) have keys in
-//! a range of their own, behind all others, which can be counted. So a look at a line reads the
-//! newest few keys of either range, and a count. `view.rs` says what follows from that. The whole
-//! line is read only if these do not suffice.
+//! a range of their own, which can be counted. So a look at a line reads the newest few keys of
+//! that range and of those on either side of it, and a count. `view.rs` says what follows from
+//! that. The whole line is read only if these do not suffice.
 
 use super::acquire::{Attempt, Entered};
 use super::answer::Found;
@@ -29,13 +29,15 @@ pub(super) fn ranges(prefix: &[u8], ticket: &Ticket, before: i64) -> Vec<Range> 
     if ticket.capacity == 1 {
         return vec![layout::newest(prefix, before, LOOK)];
     }
-    let light = layout::light(prefix);
-    let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
+    let (light, light_end) = (layout::light(prefix), layout::light_end(prefix));
+    let before_light = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
+    // Only other clients have names that sort there.
+    let after_light = Range { key: light_end.clone(), ..layout::newest(prefix, before, HEAVY) };
     // Fewer than these cannot block it; if they are too many, others must.
     let needed = ticket.capacity - ticket.weight + 1;
     let limit = if needed > LIGHT { 1 } else { i64::from(needed).max(LOOK) };
-    let light = Range { range_end: layout::end(prefix), ..layout::newest(&light, before, limit) };
-    vec![heavy, light]
+    let light = Range { range_end: light_end, ..layout::newest(&light, before, limit) };
+    vec![before_light, light, after_light]
 }
 
 /// The requests for the ticket's own key, and for those in these ranges.
