@@ -9,6 +9,7 @@ use h2::server::SendResponse;
 use holdline_base::liveness;
 use holdline_base::servers::Servers;
 use http::{HeaderValue, Request, Response};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -223,4 +224,37 @@ async fn an_answer_that_comes_when_the_lease_is_over_revives_nothing() {
     let over = clock::timeout(Duration::from_secs(60), run).await;
     over.expect("it is given up").expect("no panic");
     assert!(lease.is_lost());
+}
+
+/// A user that panics once, as a subscriber may.
+struct PanicsOnce(AtomicBool);
+
+impl LeaseUser for PanicsOnce {
+    fn is_busy(&self) -> bool {
+        assert!(self.0.swap(true, Ordering::Relaxed), "as it should");
+        true
+    }
+
+    fn another_key(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn turned(&self) {}
+
+    fn lost(&self) -> Option<Time> {
+        None
+    }
+
+    fn over(&self) {}
+}
+
+/// All locks on the lease would be lost.
+#[tokio::test]
+async fn heartbeats_go_on_after_a_panic() {
+    let member = Member::new();
+    let (cluster, lease) = member.lease().await;
+    let run = tokio::spawn(Arc::clone(&lease).run(cluster, PanicsOnce(AtomicBool::new(false))));
+    member.has(4).await; // the grant, one before the panic, and two after it
+    assert!(!lease.is_lost());
+    run.abort();
 }
