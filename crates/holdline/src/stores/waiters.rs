@@ -61,13 +61,16 @@ impl Waiters {
     }
 
     fn notify(&self, id: TicketId, admitted: Option<Seq>) {
-        self.slots.lock().of(id).notify(admitted);
+        let wake = self.slots.lock().of(id).notice(admitted);
+        wake.send();
     }
 
     /// Wakes all waiters, because notices may have been lost.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
-        self.slots.lock().by_ticket.values_mut().for_each(|slot| slot.notify(None));
+        let notice = |slot: &mut Slot| slot.notice(None);
+        let wakes: Vec<_> = self.slots.lock().by_ticket.values_mut().map(notice).collect();
+        wakes.iter().for_each(WakeUp::send);
     }
 
     /// Whether there are no waiters.
@@ -101,11 +104,21 @@ impl Slots {
 }
 
 impl Slot {
-    /// Wakes the waiters, or else the next one.
-    fn notify(&mut self, admitted: Option<Seq>) {
+    /// Records a notice. The wake-up is for the waiters, or else the next one.
+    fn notice(&mut self, admitted: Option<Seq>) -> WakeUp {
         self.admitted = admitted;
-        for _ in 0..self.waiting.max(1) {
-            contained(|| self.notify.notify_one());
+        WakeUp(Arc::clone(&self.notify), self.waiting.max(1))
+    }
+}
+
+/// A wake-up of this many waiters. It is sent while no mutex is locked, because a waker may poll or
+/// drop its task on the spot.
+struct WakeUp(Arc<Notify>, usize);
+
+impl WakeUp {
+    fn send(&self) {
+        for _ in 0..self.1 {
+            contained(|| self.0.notify_one());
         }
     }
 }
@@ -168,7 +181,10 @@ impl fmt::Debug for LossHandler {
 pub(super) mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::pin::Pin;
+    use std::sync::mpsc;
     use std::task::{Context, Wake};
+    use std::time::Duration;
 
     /// A waker of an executor that has a bug.
     pub(in super::super) struct Panics;
@@ -177,6 +193,51 @@ pub(super) mod tests {
         fn wake(self: Arc<Self>) {
             panic!("as it should");
         }
+    }
+
+    /// A waker that drops its task on the spot, as one of an executor that has ended may do.
+    struct Drops<F>(Arc<Mutex<Option<Pin<Box<F>>>>>);
+
+    impl<F: Future + Send + 'static> Wake for Drops<F> {
+        fn wake(self: Arc<Self>) {
+            let task = self.0.lock().take();
+            drop(task);
+        }
+    }
+
+    /// Polls a task once, and then calls `wake`, which wakes and so drops it. That must end, also
+    /// if the drop needs a mutex that `wake` uses.
+    pub(in super::super) fn assert_dropped_on_waking<F>(
+        task: F,
+        wake: impl FnOnce() + Send + 'static,
+    ) where
+        F: Future + Send + 'static,
+    {
+        let kept = Arc::new(Mutex::new(None));
+        let waker = Arc::new(Drops(Arc::clone(&kept))).into();
+        let mut task = Box::pin(task);
+        assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *kept.lock() = Some(task);
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            wake();
+            done.send(()).expect("it is waited for");
+        });
+        ended.recv_timeout(Duration::from_secs(60)).expect("the wake-up does not end");
+        assert!(kept.lock().is_none(), "it was not woken");
+    }
+
+    #[test]
+    fn a_waker_may_drop_its_task_on_the_spot() {
+        let woken_by = |wake: fn(&Waiters)| {
+            let waiters = Arc::new(Waiters::default());
+            let waits = Arc::clone(&waiters);
+            let task = async move { waits.wait(TicketId(7)).await };
+            assert_dropped_on_waking(task, move || wake(&waiters));
+        };
+        woken_by(|waiters| waiters.wake(TicketId(7)));
+        #[cfg(any(feature = "redis", feature = "postgres"))]
+        woken_by(Waiters::wake_all);
     }
 
     /// The task that receives notices wakes the waiters of all tickets.

@@ -8,8 +8,11 @@ use crate::server::{Server, one, private};
 use at_once::{LEASE, lock, names, refused_calls_fail_alone, some_refused};
 use holdline::store::Enter;
 use holdline::{Client, Guard, Mutex, Name, open};
-use holdline_testkit::soon;
+use holdline_testkit::{soon, until};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -24,8 +27,7 @@ async fn commits(server: &Server, client: Client) -> i64 {
     drop(client);
     let sql = server.sql().await;
     let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline'";
-    holdline_testkit::until("its sessions end", async || one::<i64>(&sql, count, &[]).await == 0)
-        .await;
+    until("its sessions end", async || one::<i64>(&sql, count, &[]).await == 0).await;
     let commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     one(&sql, commits, &[]).await
 }
@@ -105,4 +107,32 @@ async fn a_refused_call_fails_no_other_call() {
         WHEN (new.name LIKE 'refused%') EXECUTE FUNCTION refuse()";
     server.sql().await.batch_execute(refuses).await.expect("works");
     refused_calls_fail_alone(&client, some_refused()).await;
+}
+
+/// A waker of an executor that has a bug, and how often it was called.
+#[derive(Default)]
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("as it should");
+    }
+}
+
+/// The calls of others go on, however often a waker panics at an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_that_panics_harms_no_other_call() {
+    let Some(server) = private("panicking_wakers", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let panics = Arc::<Panics>::default();
+    let waker = Arc::clone(&panics).into();
+    for call in 0..4 {
+        let mut look = pin!(raw.store.snapshot(&raw.line));
+        assert!(look.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        until("it is answered", async || panics.0.load(Ordering::SeqCst) > call).await;
+    }
+    let (mine, next) = (ticket(1, 1), ticket(1, 1));
+    raw.hold(&mine).await;
+    raw.queue(&next).await;
 }

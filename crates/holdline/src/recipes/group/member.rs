@@ -340,8 +340,12 @@ impl Member {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.member.state.lock();
-        if state.turn == self.number {
+        let present = state.turn == self.number;
+        if present {
             state.turn_ends = Time(0);
+        }
+        drop(state); // a waker may poll its task on the spot
+        if present {
             self.member.turn_ended.notify_waiters();
         }
     }

@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use tokio::sync::Notify;
+use {crate::sync::contain_wakers, tokio::sync::Notify};
 
 #[derive(Default)]
 pub(in crate::stores) struct InFlight {
@@ -80,10 +80,11 @@ impl InFlight {
 
     /// [`in_doubt`](Self::in_doubt) for a ticket that leaves. Requests are finished in the
     /// background, so this first waits up to [`SETTLE_TIME`] for their answers: a ticket whose
-    /// requests were all answered need not be barred.
+    /// requests were all answered need not be barred. A waker that panics harms no other ticket.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(in crate::stores) async fn stays_in_doubt(&self, id: TicketId) -> bool {
-        clock::within(clock::now().after(SETTLE_TIME), self.settled(id)).await;
+        let settled = contain_wakers(self.settled(id));
+        clock::within(clock::now().after(SETTLE_TIME), settled).await;
         self.in_doubt(id)
     }
 
@@ -135,6 +136,7 @@ impl Drop for RequestInFlight {
         if requests.open == 0 && !requests.doubt {
             table.remove(self.id);
         }
+        drop(table); // a waker may drop its task, with another request, on the spot
         #[cfg(any(feature = "mysql", feature = "postgres"))]
         self.in_flight.ended.notify_waiters();
     }
@@ -153,6 +155,20 @@ pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    use crate::stores::waiters::tests::assert_dropped_on_waking;
+
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[test]
+    fn a_waker_may_drop_its_task_on_the_spot() {
+        let (in_flight, id) = (Arc::new(InFlight::default()), TicketId(7));
+        let (open, other) = (in_flight.begin(id), in_flight.begin(TicketId(8)));
+        let task = async move {
+            let _other = other;
+            in_flight.settled(id).await;
+        };
+        assert_dropped_on_waking(task, || open.answered());
+    }
 
     #[test]
     fn only_what_was_answered_is_settled() {

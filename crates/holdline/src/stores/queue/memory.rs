@@ -58,15 +58,18 @@ impl Observers {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
-        let mut list = self.list.lock();
+        let (mut list, mut told) = (self.list.lock(), Vec::new());
         list.retain(|(lines, notifier)| {
-            let Some(notifier) = notifier.upgrade() else { return false };
-            if lines.contain(line) {
-                notifier.changed();
-            }
-            true
+            let notifier = notifier.upgrade();
+            let exists = notifier.is_some();
+            told.extend(notifier.filter(|_| lines.contain(line)));
+            exists
         });
         self.any.store(!list.is_empty(), Ordering::Release);
+        drop(list); // a waker may poll or drop its task on the spot
+        for notifier in told {
+            notifier.changed();
+        }
     }
 }
 
@@ -137,7 +140,8 @@ impl Memory {
         memory
     }
 
-    /// Runs one operation on a line, and removes the line if it is empty afterwards.
+    /// Runs one operation on a line, removes the line if it is empty afterwards, and then wakes the
+    /// tickets that are next.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let inner = &*self.inner;
         let mut lines = self.inner.lines.lock();
@@ -148,7 +152,8 @@ impl Memory {
         if state.head.count == 0 {
             state.head.last = *inner.last.lock();
         }
-        let mut wake = |place: &Place<Arc<str>>| inner.waiters.wake(place.id);
+        let mut woken = Vec::new();
+        let mut wake = |place: &Place<Arc<str>>| woken.push(place.id);
         let mut line = Line {
             head: &mut state.head,
             places: &mut state.places,
@@ -161,6 +166,10 @@ impl Memory {
             let mut last = inner.last.lock();
             *last = (*last).max(state.head.last);
             lines.remove(name);
+        }
+        drop(lines);
+        for id in woken {
+            inner.waiters.wake(id);
         }
         done
     }
@@ -295,6 +304,54 @@ pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::waiters::tests::assert_dropped_on_waking;
+    use futures_util::FutureExt;
+    use std::time::Duration;
+
+    fn ticket(id: u128) -> Ticket {
+        let lease = Duration::from_secs(600);
+        let (id, weight, capacity) = (TicketId(id), 1, 1);
+        let (wait_lease, token_count, min_token) = (lease, 1, 0);
+        Ticket { id, weight, capacity, lease, wait_lease, token_count, min_token }
+    }
+
+    /// A task that uses the store when it is dropped.
+    struct Uses(Arc<dyn Store>);
+
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            enter(&*self.0, "y", 9);
+        }
+    }
+
+    fn enter(store: &dyn Store, name: &str, id: u128) -> Standing {
+        let name = Name::new(name).expect("a name");
+        let entered = store.enter(&name, &ticket(id), &"".into(), Enter::Queue).now_or_never();
+        entered.expect("it does not wait").expect("works")
+    }
+
+    #[test]
+    fn a_waker_may_drop_its_task_on_the_spot() {
+        let (store, line) = (open("").expect("opens"), Name::new("x").expect("a name"));
+        for id in [1, 2] {
+            enter(&*store, "x", id);
+        }
+        let leaves = || {
+            let (store, line) = (Arc::clone(&store), line.clone());
+            move || drop(store.leave(&line, TicketId(1)).now_or_never())
+        };
+        let (uses, name) = (Uses(Arc::clone(&store)), line.clone());
+        let waits = async move { uses.0.watch(&name, TicketId(2)).await };
+        assert_dropped_on_waking(waits, leaves());
+        let (uses, changes) =
+            (Uses(Arc::clone(&store)), store.subscribe(&Lines::Named(line.clone())));
+        changes.changed().now_or_never().expect("the subscription has begun");
+        let observes = async move {
+            let _uses = uses;
+            changes.changed().await;
+        };
+        assert_dropped_on_waking(observes, leaves());
+    }
 
     #[test]
     fn a_url_that_is_no_name_is_refused_and_not_shown() {

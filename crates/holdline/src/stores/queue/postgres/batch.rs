@@ -20,7 +20,9 @@ use crate::stores::queue::calls::Answer;
 use crate::stores::queue::division::{self, Carrier};
 use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
+use futures_util::FutureExt;
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// A statement with its parameters, and the conditions for batching it.
@@ -83,9 +85,10 @@ impl Batcher {
     fn next(&self) -> Vec<Queued> {
         let mut state = self.0.lock();
         let (mut batch, mut rest) = (Vec::<Queued>::new(), VecDeque::<Queued>::new());
+        let mut given_up = Vec::new();
         for queued in std::mem::take(&mut state.queue) {
             if queued.reply.is_closed() {
-                queued.refuse();
+                given_up.push(queued);
                 continue;
             }
             let fits = batch.first().is_none_or(|first| {
@@ -106,6 +109,8 @@ impl Batcher {
         if batch.is_empty() {
             state.in_flight -= 1;
         }
+        drop(state); // a waker may drop its task, with another call, on the spot
+        given_up.into_iter().for_each(Queued::refuse);
         batch.sort_by(|one, other| one.call.line.cmp(&other.call.line));
         batch
     }
@@ -124,7 +129,8 @@ impl Session {
                     if batch.is_empty() {
                         return;
                     }
-                    division::send(&*session, batch).await;
+                    // A panic ends the calls of this batch, and not the lane.
+                    let _ = AssertUnwindSafe(division::send(&*session, batch)).catch_unwind().await;
                 }
             });
         }

@@ -17,7 +17,7 @@ use crate::stores::queue::calls::{Answer, repeat};
 use crate::stores::queue::connecting::Connecting;
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::queue::sql::Fault;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contain_wakers};
 use futures_util::FutureExt;
 use holdline_kernel::Time;
 use std::sync::Arc;
@@ -65,14 +65,16 @@ impl Connection {
     /// Runs one repeatable statement (see [`repeat`]) with inline parameters, in one round trip.
     ///
     /// `taker` is the ticket that may take a place by it. It is in flight from when the statement
-    /// is sent until it is answered, even if the caller has given up by then.
+    /// is sent until it is answered, even if the caller has given up by then. A caller's waker that
+    /// panics harms no other caller.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the statement is carried out or not, but before any statement sent
     /// later over the same connection.
     pub(super) async fn call(&self, taker: Option<TicketId>, call: Call) -> Result<Answer, Fault> {
-        repeat(self.address.timeout, |limit| self.ask(taker, call.clone(), limit)).await
+        let calls = repeat(self.address.timeout, |limit| self.ask(taker, call.clone(), limit));
+        contain_wakers(calls).await
     }
 
     async fn ask(&self, taker: Option<TicketId>, call: Call, limit: Time) -> Result<Answer, Fault> {

@@ -111,8 +111,11 @@ impl Observers {
             };
             let news = ready > 0 && files.read();
             if news || (unsettled && ready == 0) {
-                let state = self.0.lock();
-                state.list.iter().for_each(|(_, notifier)| notifier.changed());
+                // Cloned, because a waker may drop its subscription on the spot.
+                let list = self.0.lock().list.clone();
+                for (_, notifier) in list {
+                    notifier.changed();
+                }
             }
             unsettled = news || (unsettled && ready > 0);
         }
