@@ -408,6 +408,34 @@ async fn tokens_of_rows_rise_over_a_new_schema() {
     assert!(another > token, "{another:?} came after {token:?}");
 }
 
+/// A connection that may not move a new sequence forward can be used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_is_denied_harms_no_later_lock() {
+    const MOST: &str = "GRANT USAGE ON SCHEMA holdline TO app; \
+        GRANT SELECT, INSERT, UPDATE ON holdline.lock_row TO app; \
+        GRANT USAGE ON SEQUENCE holdline.lock_token TO app";
+    const REST: &str = "GRANT UPDATE ON SEQUENCE holdline.lock_token TO app";
+    let Some(server) = private("session_sequence", &["fsync=off"]) else { return };
+    let (sql, url) = (server.sql().await, server.plain_url());
+    sql.batch_execute("CREATE ROLE app LOGIN").await.expect("it may");
+    schema::install(&url).await.expect("works");
+    sql.batch_execute(&format!("{MOST}; {REST}")).await.expect("it may");
+    let url_of_app = url.replace("postgres@", "app@") + "?scheme=row&listen=off";
+    let (raw, mine) = (Raw::open(&url_of_app).await, ticket(1, 1));
+    let token = raw.hold(&mine).await;
+    assert!(raw.leave(&mine).await);
+    sql.batch_execute("DROP SCHEMA holdline CASCADE").await.expect("it may");
+    schema::install(&url).await.expect("works");
+    sql.batch_execute(MOST).await.expect("it may");
+    for _ in 0..2 {
+        let error = raw.enter(&ticket(1, 1), Enter::Queue).await.expect_err("it is denied");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    sql.batch_execute(REST).await.expect("it may");
+    let another = raw.hold(&ticket(1, 1)).await;
+    assert!(another > token, "{another:?} came after {token:?}");
+}
+
 /// Two clients of a transaction pool would share one session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_pool_is_refused() {

@@ -98,6 +98,32 @@ async fn commits_that_hang_take_few_connections() {
     until("commits go on", async || raw.keep(&mine, seq).await.is_ok()).await;
 }
 
+/// The same for rows, each of whose connections begins with a commit. Held locks stay held, and a
+/// connection that is there locks even a name that was never used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_hang_take_few_connections_for_rows() {
+    let Some(server) = private("hanging_rows", &["fsync=off"]) else { return };
+    let raw = Raw::open(&(server.url() + "&scheme=row&listen=off")).await;
+    let of = |name: &str| Raw { line: Name::new(name).expect("good"), ..raw.clone() };
+    let (mine, other) = (ticket(1, 1), ticket(1, 1));
+    let seq = raw.hold(&mine).await;
+    of("spare").hold(&other).await;
+    assert!(of("spare").leave(&other).await);
+    server.commits_hang("").await;
+    of("new").hold(&other).await;
+    for name in 0..12 {
+        let entered = of(&format!("n{name}")).enter(&ticket(1, 1), Enter::Try).await;
+        assert!(entered.is_err(), "{entered:?}");
+        assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    }
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdline%'";
+    let made = one::<i64>(&server.sql().await, ours, &[]).await;
+    assert!(made <= 6, "{made} connections were made");
+    server.synchronous_with("").await;
+    let next = ticket(1, 1);
+    until("commits go on", async || of("next").enter(&next, Enter::Queue).await.is_ok()).await;
+}
+
 /// A ticket that waits only for an attempt of its own process is woken when that has ended,
 /// although nothing was released and so no notice is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

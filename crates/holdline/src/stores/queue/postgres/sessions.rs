@@ -77,14 +77,16 @@ const NOTICE_SETTINGS: &str =
 const LIMIT_WAITS: &str = "SET LOCAL lock_timeout = 800";
 
 /// Moves the sequence forward by more than a server crash can take back, and to the server's clock
-/// if that is later.
+/// if that is later. One client at a time does so, and the others wait for a second at most: while
+/// the server cannot commit, it would keep them waiting long after they have given up. The message
+/// is a transaction of its own, without BEGIN, so that an error leaves none open.
 const FORWARD: &str = "\
-    BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = 0; \
+    SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = 1000; \
     SELECT pg_advisory_xact_lock(4822917106); \
     SELECT setval('\"holdline\".lock_token', \
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)), \
-        '\"holdline\".lock_token'::regclass::oid; COMMIT";
+        '\"holdline\".lock_token'::regclass::oid";
 
 /// The oldest server version with `idle_session_timeout`.
 const OLDEST_FOR_ADVISORY: i32 = 140_000;
@@ -256,9 +258,10 @@ impl Sessions {
             session_name(lock, Some(ticket.id)),
             millis(ticket.lease)
         );
+        // A row that a crash takes back is made again, so its commit is not waited for.
         let make = format!(
-            "ROLLBACK; {LIMIT_WAITS}; INSERT INTO {schema}.lock_row (name) VALUES ({name}) \
-             ON CONFLICT DO NOTHING"
+            "ROLLBACK; {LIMIT_WAITS}; SET LOCAL synchronous_commit = off; \
+             INSERT INTO {schema}.lock_row (name) VALUES ({name}) ON CONFLICT DO NOTHING"
         );
         let forward = format!("ROLLBACK; {}", statement(&self.address.schema, FORWARD));
         let Conn { session, sequence, .. } = &*claim.conn;
