@@ -14,6 +14,14 @@ pub mod quorum;
     feature = "mysql",
     feature = "simulation"
 ))]
+mod recent;
+#[cfg(any(
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "simulation"
+))]
 #[cfg_attr(feature = "simulation", allow(dead_code, reason = "a simulation polls its own tasks"))]
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]

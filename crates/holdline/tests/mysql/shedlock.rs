@@ -1,8 +1,10 @@
 //! ShedLock's table. `tests/peers` tests it with the ShedLock library itself.
 
 use crate::server::{Database, databases, first, private, ticket};
+use futures_util::FutureExt;
 use holdline::store::{Enter, Seq, Standing};
 use holdline::{Backoff, ErrorKind, Mutex, Name, RwLock, open, schema};
+use holdline_testkit::{Link, Way, until};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -168,6 +170,34 @@ async fn requests_may_be_repeated() {
             assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
         }
     }
+}
+
+/// G6: a lock of whose acquisition the caller never learned is free as soon as it is given up,
+/// whatever the minimum time is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_given_up_unseen_is_free_at_once() {
+    let Some(server) = private("shedlock-unseen", &[]) else { return };
+    let database = Database::fresh(&server.url(), "unseen").await;
+    let host = server.hosts().remove(0);
+    let link = Link::to(&*host).expect("a link");
+    let url = database.url("&scheme=shedlock&at_least=1h&timeout=20s");
+    let client = open(&url.replace(&host, &link.address().to_string())).await.expect("opens");
+    let (store, line) = (client.store(), Name::new("x").expect("a name"));
+    let [mine, next] = [(); 2].map(|()| ticket(Duration::from_secs(600)));
+    let note: Arc<str> = "".into();
+    link.stall(Way::Replies);
+    let mut entering = Box::pin(store.enter(&line, &mine, &note, Enter::Queue));
+    assert!((&mut entering).now_or_never().is_none(), "it has no answer");
+    let mut conn = database.conn().await;
+    let taken = "SELECT COUNT(*) FROM shedlock WHERE lock_until > SYSDATE(6)";
+    until("it is taken", async || first::<u64>(&mut conn, taken).await == 1).await;
+    drop(entering);
+    link.mend();
+    assert!(store.leave(&line, mine.id).await.expect("works"));
+    let standing = store.enter(&line, &next, &note, Enter::Queue).await.expect("works");
+    assert_eq!(standing, Standing::Admitted(Seq(0)));
+    assert!(store.leave(&line, next.id).await.expect("works"));
+    assert_eq!(first::<u64>(&mut conn, taken).await, 1, "it was held");
 }
 
 /// Among several clients, there are never two holders.

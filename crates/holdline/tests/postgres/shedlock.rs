@@ -2,6 +2,7 @@
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, one, private, url_at};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use holdline::store::{Enter, Seq, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
@@ -114,6 +115,28 @@ async fn requests_may_be_repeated() {
         let standing = raw.enter(ticket, Enter::Queue).await.expect("works");
         assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
     }
+}
+
+/// G6: a lock of whose acquisition the caller never learned is free as soon as it is given up,
+/// whatever the minimum time is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_given_up_unseen_is_free_at_once() {
+    let Some(server) = private("shedlock_unseen", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let far = url_at(&link.address().to_string()) + "&scheme=shedlock&at_least=1h&timeout=20s";
+    let (raw, sql) = (Raw::open(&far).await, server.sql().await);
+    let (mine, next) = (ticket(1, 1), ticket(1, 1));
+    link.stall(Way::Replies);
+    let mut entering = Box::pin(raw.enter(&mine, Enter::Queue));
+    assert!((&mut entering).now_or_never().is_none(), "it has no answer");
+    let taken = "SELECT count(*) FROM shedlock WHERE lock_until > timezone('utc', now())";
+    until("it is taken", async || one::<i64>(&sql, taken, &[]).await == 1).await;
+    drop(entering);
+    link.mend();
+    assert!(raw.leave(&mine).await);
+    raw.hold(&next).await;
+    assert!(raw.leave(&next).await);
+    assert_eq!(one::<i64>(&sql, taken, &[]).await, 1, "it was held");
 }
 
 /// A failed try whose first request had no answer is in doubt: that request may be late.

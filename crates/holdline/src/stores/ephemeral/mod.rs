@@ -20,7 +20,6 @@ mod contract;
 mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-mod recent;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 mod table;

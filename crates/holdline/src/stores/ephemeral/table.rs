@@ -1,9 +1,9 @@
 //! The tickets of a store in this process, and when each needs maintenance.
 
-use super::recent::Recent;
 use super::ticket::{Entry, TicketRecord};
 use crate::clock;
 use crate::store::TicketId;
+use crate::stores::recent::Recent;
 use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
 use holdline_kernel::Time;

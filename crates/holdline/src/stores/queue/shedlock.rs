@@ -3,7 +3,8 @@
 //!
 //! That layout has no queue, tokens or notices: it serves mutexes only, and waiters poll. A lock is
 //! held for at most its lease, unless it is renewed, and for at least `?at_least=`, even if it is
-//! released before. Times are UTC by the server's live clock.
+//! released before, unless its caller never learned that it had it. Times are UTC by the server's
+//! live clock.
 //!
 //! The statements are nearly the same for all servers; a [`Dialect`] has the differences.
 
@@ -17,6 +18,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Seq, Standing, Ticket,
     TicketId,
 };
+use crate::stores::recent::Recent;
 use crate::stores::url;
 use std::fmt;
 use std::future::pending;
@@ -25,7 +27,13 @@ use std::time::Duration;
 
 /// Locks in ShedLock's table.
 #[derive(Clone)]
-pub(super) struct Shedlock<D>(pub(super) D);
+pub(super) struct Shedlock<D> {
+    dialect: D,
+    /// The tickets whose callers do not know that they may have a lock: they have yet to get an
+    /// answer, or gave up, or got an error. Such a lock guarded no work, so it need not stay locked
+    /// for the minimum time.
+    unanswered: Arc<Recent>,
+}
 
 /// The scheme's dialect of one kind of server.
 ///
@@ -79,6 +87,8 @@ pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
 const OWNER: usize = 41;
 /// The size of `locked_by`.
 const ROOM: usize = 255;
+/// The number of unanswered tickets that are remembered.
+const UNANSWERED: usize = 4096;
 /// The longest pause of a waiter.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -151,6 +161,10 @@ pub(super) fn not_swept(address: &impl fmt::Display) -> Error {
 }
 
 impl<D: Dialect> Shedlock<D> {
+    pub(super) fn new(dialect: D) -> Self {
+        Shedlock { dialect, unanswered: Arc::new(Recent::new(UNANSWERED)) }
+    }
+
     /// Runs a statement about a line.
     async fn call(
         &self,
@@ -161,14 +175,14 @@ impl<D: Dialect> Shedlock<D> {
     ) -> Result<Answer> {
         let mut values = values.to_vec();
         values.push(("name", D::text(line.as_str())?));
-        let answer = self.0.call(taker, &statement(&self.0, text, &values)).await;
-        answer.map_err(|fault| fault.explain(&self.0, &format!("lock \"{line}\"")))
+        let answer = self.dialect.call(taker, &statement(&self.dialect, text, &values)).await;
+        answer.map_err(|fault| fault.explain(&self.dialect, &format!("lock \"{line}\"")))
     }
 
     /// Runs a statement that ends a hold. Returns whether there was one.
     async fn end(&self, line: &Name, text: &str, values: &[(&str, String)]) -> Result<bool> {
         let answer = self.call(line, None, text, values).await?;
-        answer.found(answer.changed > 0, &self.0, line)
+        answer.found(answer.changed > 0, &self.dialect, line)
     }
 
     /// The current holder.
@@ -228,41 +242,50 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
         how: Enter,
     ) -> Result<Standing> {
         if ticket.capacity != 1 {
-            return Err(no_such_lock(&self.0, "mutexes only"));
+            return Err(no_such_lock(&self.dialect, "mutexes only"));
         }
         let (text, taker, least) = match how {
             Enter::Keep(Seq(0)) => (KEEP, None, Duration::ZERO),
             Enter::Keep(_) => return Ok(Standing::Lost), // no place of this store
-            Enter::Try | Enter::Queue => (D::ENTER, Some(ticket.id), self.0.at_least()),
+            Enter::Try | Enter::Queue => (D::ENTER, Some(ticket.id), self.dialect.at_least()),
         };
         let values = [
             ("mine", D::text(&owner(ticket.id))?),
             ("by", D::text(&locked_by(ticket.id, note))?),
             ("until", D::after(D::NOW, ticket.lease.max(least))),
         ];
+        if let Some(id) = taker.filter(|_| !least.is_zero()) {
+            self.unanswered.insert(id);
+        }
         let answer = self.call(line, taker, text, &values).await?;
-        Ok(match taker {
+        let standing = match taker {
             None if answer.changed == 0 => Standing::Lost,
             Some(_) if answer.number() != Some(1) => {
                 if answer.repeated {
-                    return Err(Fault::doubtful().explain(&self.0, &format!("lock \"{line}\"")));
+                    return Err(
+                        Fault::doubtful().explain(&self.dialect, &format!("lock \"{line}\""))
+                    );
                 }
                 let left = answer.rows.first().map_or(PAUSE, |row| left(row, 1));
                 let again = left.clamp(Duration::from_millis(2), PAUSE);
                 Standing::Waiting { seq: None, again }
             }
             _ => Standing::Admitted(Seq(0)),
-        })
+        };
+        self.unanswered.remove(ticket.id);
+        Ok(standing)
     }
 
     /// Waits for the ticket's own requests that may be carried out later: nothing bars the ticket
     /// then.
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        self.0.in_flight().stays_in_doubt(id).await;
-        let until = D::after("locked_at", self.0.at_least());
-        let found =
-            self.end(line, LEAVE, &[("mine", D::text(&owner(id))?), ("until", until)]).await?;
-        self.0.in_flight().forget(id);
+        self.dialect.in_flight().stays_in_doubt(id).await;
+        let unanswered = self.unanswered.contains(id);
+        let least = if unanswered { Duration::ZERO } else { self.dialect.at_least() };
+        let values = [("mine", D::text(&owner(id))?), ("until", D::after("locked_at", least))];
+        let found = self.end(line, LEAVE, &values).await?;
+        self.dialect.in_flight().forget(id);
+        self.unanswered.remove(id);
         Ok(found)
     }
 
@@ -290,8 +313,8 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let length = prefix.chars().count().to_string();
         let values = [("length", length), ("prefix", D::text(prefix)?)];
-        let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
-        let answer = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?;
+        let answer = self.dialect.call(None, &statement(&self.dialect, LIST, &values)).await;
+        let answer = answer.map_err(|fault| fault.explain(&self.dialect, "the list of locks"))?;
         let mut names = answer.names();
         // A table's collation may consider names equal that are not.
         names.retain(|name| name.as_str().starts_with(prefix));
@@ -330,19 +353,19 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
     }
 
     fn background_handle(&self) -> Self {
-        Shedlock(self.0.background())
+        Shedlock { dialect: self.dialect.background(), unanswered: Arc::clone(&self.unanswered) }
     }
 
     fn on_loss_hint(&self, _loss_hint: LossHint) {}
 
     fn address(&self) -> String {
-        self.0.to_string()
+        self.dialect.to_string()
     }
 }
 
 impl<D: Dialect> fmt::Debug for Shedlock<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.dialect.fmt(f)
     }
 }
 

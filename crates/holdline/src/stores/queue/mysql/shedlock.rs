@@ -40,7 +40,7 @@ pub(super) async fn open(config: Config) -> Result<Shedlock<Arc<Connections>>> {
     let connections = Connections::new(config)?;
     let opened = connections.call("SELECT 1").await;
     opened.map_err(|fault| fault.explain(&connections, "ShedLock's table"))?;
-    Ok(Shedlock(connections))
+    Ok(Shedlock::new(connections))
 }
 
 /// A connection to a usable server and table.

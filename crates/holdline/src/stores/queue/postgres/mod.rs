@@ -70,7 +70,7 @@ async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
     session::runtime()?;
     Ok(match address.scheme {
         Scheme::Table => Arc::new(Table::open(address).await?),
-        Scheme::Shedlock => Arc::new(Shedlock(shedlock::Rows::open(address).await?)),
+        Scheme::Shedlock => Arc::new(Shedlock::new(shedlock::Rows::open(address).await?)),
         Scheme::Advisory(_) | Scheme::Row => {
             Arc::new(SessionLocks::open(Sessions::new(address)).await?)
         }

@@ -6,18 +6,18 @@ use std::collections::HashSet;
 
 /// The `most` latest tickets, and up to as many before them.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(in crate::stores) struct Recent {
     most: usize,
     /// The latest tickets, and those before them.
     sets: Mutex<[HashSet<TicketId>; 2]>,
 }
 
 impl Recent {
-    pub(super) fn new(most: usize) -> Self {
+    pub(in crate::stores) fn new(most: usize) -> Self {
         Recent { most, sets: Mutex::default() }
     }
 
-    pub(super) fn insert(&self, id: TicketId) {
+    pub(in crate::stores) fn insert(&self, id: TicketId) {
         let mut sets = self.sets.lock();
         if sets[0].len() >= self.most {
             sets[1] = std::mem::take(&mut sets[0]);
@@ -25,12 +25,12 @@ impl Recent {
         sets[0].insert(id);
     }
 
-    pub(super) fn contains(&self, id: TicketId) -> bool {
+    pub(in crate::stores) fn contains(&self, id: TicketId) -> bool {
         self.sets.lock().iter().any(|set| set.contains(&id))
     }
 
     /// Removes a ticket. Returns whether it was in the set.
-    pub(super) fn remove(&self, id: TicketId) -> bool {
+    pub(in crate::stores) fn remove(&self, id: TicketId) -> bool {
         let [latest, before] = &mut *self.sets.lock();
         latest.remove(&id) | before.remove(&id)
     }
