@@ -1,7 +1,8 @@
 //! The cost of the lease table to its server, by the server's own counters.
 
-use crate::server::{Database, count, first, private};
-use holdline::{Mutex, open};
+use crate::server::{Database, count, first, private, ticket};
+use holdline::store::{Enter, Standing, Ticket};
+use holdline::{Mutex, Name, open};
 use holdline_testkit::until;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -26,6 +27,29 @@ async fn a_lock_costs_two_requests() {
     let before = count(&mut conn, "Com_call_procedure").await;
     lock.try_lock().await.expect("works").expect("free").unlock().await.expect("held");
     assert_eq!(count(&mut conn, "Com_call_procedure").await - before, 1);
+}
+
+/// G18: a renewal is one request, too, also of a holder that is not the first of its line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_of_each_holder_is_one_request() {
+    let Some(server) = private("mysql-renewals", &[]) else { return };
+    let database = Database::fresh(&server.url(), "renewals").await;
+    let mut conn = database.conn().await;
+    let client = open(&database.url("")).await.expect("opens");
+    let (store, line) = (client.store(), Name::new("x").expect("a name"));
+    for _ in 0..3 {
+        let ticket = Ticket { capacity: 3, ..ticket(Duration::from_secs(600)) };
+        let enter = async |how| store.enter(&line, &ticket, &"".into(), how).await;
+        let standing = enter(Enter::Queue).await.expect("works");
+        let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+        let keep = async || enter(Enter::Keep(seq)).await.expect("works");
+        assert_eq!(keep().await, standing); // this one finds out that there is another before it
+        let before = count(&mut conn, "Questions").await;
+        for _ in 0..10 {
+            assert_eq!(keep().await, standing);
+        }
+        assert_eq!(count(&mut conn, "Questions").await - before, 10 + 1);
+    }
 }
 
 /// A failed try writes nothing, and neither waits for the row nor locks it, so it cannot delay the

@@ -23,6 +23,7 @@ use crate::store::{
 };
 use crate::stores::queue::calls::{Answer, snapshot};
 use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, taker};
+use crate::stores::recent::Recent;
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -46,7 +47,12 @@ struct Shared {
     watches: Arc<Watches>,
     listener: Listener,
     busy: Busy,
+    /// The tickets that probably hold a place behind the first, which no quick statement renews.
+    behind: Recent,
 }
+
+/// The number of tickets behind the first place that are remembered.
+const BEHIND: usize = 1 << 15;
 
 impl Table {
     pub(super) async fn open(config: Config) -> Result<Self> {
@@ -56,6 +62,7 @@ impl Table {
             listener: Listener::default(),
             watches: Arc::default(),
             busy: Busy::default(),
+            behind: Recent::new(BEHIND),
         });
         let table = Table { shared, connections };
         table.call(None, Statement::text("SELECT 1")).await?;
@@ -96,14 +103,13 @@ impl AsyncStore for Table {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        let Shared { watches, busy, .. } = &*self.shared;
+        let Shared { watches, busy, behind, .. } = &*self.shared;
         let key = Key::table(line);
         let quick = match how {
             Enter::Try => None, // a failed try must lock nothing
             Enter::Queue => text::quick_enter(&key, ticket, note).filter(|_| !busy.has(line)),
-            Enter::Keep(seq) => {
-                text::quick_renew(&key, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
-            }
+            Enter::Keep(_) if watches.waits(ticket.id) || behind.contains(ticket.id) => None,
+            Enter::Keep(seq) => text::quick_renew(&key, ticket, note, seq),
         };
         let full = || text::enter(&key, ticket, note, how, self.shared.listener.number);
         let (answer, enough) = self.step(quick, full, taker(ticket, how)).await?;
@@ -113,8 +119,13 @@ impl AsyncStore for Table {
         }
         let (standing, woken) = text::standing(ticket, how, &answer.rows)
             .ok_or_else(|| invalid_reply(&self.connections, line))?;
-        if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
-            busy.add(line);
+        match (how, &standing) {
+            (Enter::Queue, Ok(Standing::Waiting { .. })) => busy.add(line),
+            // Others may hold beside it, and one of them have the first place.
+            (Enter::Keep(_), Ok(Standing::Admitted(_))) if ticket.weight < ticket.capacity => {
+                behind.insert(ticket.id);
+            }
+            _ => {}
         }
         watches.admit(&woken);
         let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
@@ -126,9 +137,10 @@ impl AsyncStore for Table {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let Shared { watches, busy, .. } = &*self.shared;
+        let Shared { watches, busy, behind, .. } = &*self.shared;
         let in_flight = &self.connections.in_flight;
         watches.forget(id);
+        behind.remove(id);
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let listener = self.shared.listener.number;
