@@ -14,7 +14,7 @@
 use super::encode::{HOW, WANTS, millis};
 use super::scripts::{BATCH, ENTER, LEAVE};
 use crate::clock::{self, within};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, contained};
 use futures_util::future::join_all;
 use holdline_redis_client::{Config, Connection, Fault, Kind, Script, broken, says};
 use redis::{Cmd, ErrorKind, RedisError, Value};
@@ -65,6 +65,13 @@ struct Queue {
 struct Waiting {
     step: Arc<Step>,
     reply: oneshot::Sender<Result<Value, Fault>>,
+}
+
+impl Waiting {
+    /// Answers the caller. A panic of its waker ends here: the others are still to be answered.
+    fn answer(self, answer: Result<Value, Fault>) {
+        contained(|| drop(self.reply.send(answer)));
+    }
 }
 
 /// The number of calls in flight from which further operations are batched.
@@ -248,7 +255,7 @@ impl Batcher {
         match self.connection.run(&BATCH, size(&waiting), &fill).await {
             Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
                 for (one, answer) in waiting.into_iter().zip(answers) {
-                    let _ = one.reply.send(answer.extract_error().map_err(Fault::from));
+                    one.answer(answer.extract_error().map_err(Fault::from));
                 }
             }
             // The batch was refused, so nothing was done. Operations sent alone may succeed.
@@ -269,7 +276,8 @@ impl Batcher {
 
     async fn one_by_one(&self, waiting: Vec<Waiting>) {
         let calls = waiting.into_iter().map(|one| async move {
-            let _ = one.reply.send(self.alone(&one.step).await);
+            let answer = self.alone(&one.step).await;
+            one.answer(answer);
         });
         join_all(calls).await;
     }
@@ -277,7 +285,7 @@ impl Batcher {
 
 fn fail(waiting: Vec<Waiting>, fault: &Fault) {
     for one in waiting {
-        let _ = one.reply.send(Err(fault.copy()));
+        one.answer(Err(fault.copy()));
     }
 }
 
@@ -378,6 +386,33 @@ impl Drop for FlushGuard {
             let orphaned = queue.flushed_by.is_empty().then(|| mem::take(&mut *queue));
             drop(queue);
             drop(orphaned);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::waiters::tests::Panics;
+    use std::pin::pin;
+    use std::task::Context;
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_answer_from_others() {
+        let (waiting, mut replies): (Vec<_>, Vec<_>) = [1, 2]
+            .map(|id| {
+                let (reply, receiver) = oneshot::channel();
+                let operation = Operation::Leave { id: [id; 32], bar: None };
+                let step = Arc::new(Step { key: "x".to_owned(), operation });
+                (Waiting { step, reply }, receiver)
+            })
+            .into_iter()
+            .unzip();
+        let waker = Arc::new(Panics).into();
+        assert!(pin!(&mut replies[0]).poll(&mut Context::from_waker(&waker)).is_pending());
+        fail(waiting, &Fault::Silence);
+        for reply in &mut replies {
+            assert!(matches!(reply.try_recv(), Ok(Err(Fault::Silence))));
         }
     }
 }
