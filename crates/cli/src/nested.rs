@@ -21,17 +21,31 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The locks of the outer programs, from the environment.
 #[derive(Debug, Default)]
-pub(crate) struct EnclosingLocks(String);
+pub(crate) struct EnclosingLocks {
+    list: String,
+    /// The name and the fencing token of the innermost of them.
+    innermost: (String, u64),
+}
 
 impl EnclosingLocks {
     /// Reads the environment.
     pub(crate) fn read() -> Self {
-        EnclosingLocks(std::env::var(env::HELD).unwrap_or_default())
+        let read = |name| std::env::var(name).unwrap_or_default();
+        let token = read(env::TOKEN).parse().unwrap_or(0);
+        EnclosingLocks { list: read(env::HELD), innermost: (read(env::NAME), token) }
+    }
+
+    /// The fencing token of this participant, which is one of them: as the store says or, where it
+    /// does not know the tokens of others, as the program around this one does.
+    fn token(&self, name: &str, participant: &Participant) -> u64 {
+        let (of, token) = &self.innermost;
+        let is_innermost = of == name && self.tickets(name).next() == Some(participant.id);
+        if participant.token == 0 && is_innermost { *token } else { participant.token }
     }
 
     /// The tickets listed for this name, innermost first.
     fn tickets<'a>(&'a self, name: &'a str) -> impl Iterator<Item = TicketId> + 'a {
-        let entries = self.0.lines().rev().filter_map(|line| line.split_once(' '));
+        let entries = self.list.lines().rev().filter_map(|line| line.split_once(' '));
         entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
@@ -42,7 +56,7 @@ impl EnclosingLocks {
 
     /// The list with our own locks added, for the command's environment.
     pub(crate) fn with(&self, hold: &HeldLock) -> String {
-        let mut list = self.0.clone();
+        let mut list = self.list.clone();
         for (name, id, _) in hold.entries() {
             if !self.tickets(name).any(|listed| listed == id) {
                 if !list.is_empty() && !list.ends_with('\n') {
@@ -77,11 +91,13 @@ impl EnclosingLocks {
                 participant.note.pid
             )));
         }
+        let mut participant = participant.clone();
+        participant.token = self.token(name, &participant);
         let until = sent.after(participant.expires_in);
         Ok(Some(HeldLock::Inherited(Inherited {
             client: client.clone(),
             name: name.to_owned(),
-            participant: participant.clone(),
+            participant,
             until: AtomicU64::new(until.0),
             gone: AtomicBool::new(false),
         })))

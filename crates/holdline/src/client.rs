@@ -59,7 +59,9 @@ pub struct LockInfo {
     pub holders: Vec<Participant>,
     /// The waiters, next first.
     pub waiters: Vec<Participant>,
-    /// The most recent places removed by force within the last minute, oldest first.
+    /// The most recent places removed by force within the last minute, or on ZooKeeper for as long
+    /// as the lock's node exists; oldest first. Some stores keep none: PostgreSQL's `row` and
+    /// `advisory`, and ShedLock's table.
     pub evictions: Vec<Evicted>,
 }
 

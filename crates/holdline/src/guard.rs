@@ -7,7 +7,7 @@ use crate::held_lock::HeldLock;
 use crate::loss::Loss;
 use crate::loss_notice::{GuardEnd, LossNotice};
 use crate::names::Name;
-use crate::options::OnLoss;
+use crate::options::{OnLoss, unsupported};
 use crate::owner_info::OwnerInfo;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Capabilities, Seq, check_lease};
@@ -307,6 +307,10 @@ impl Guard {
 
     /// Lowers the weight, here and in the store.
     pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
+        let store = &*self.held.handles.store;
+        if !store.capabilities().weighted {
+            return Err(unsupported(store, "downgrades of read-write locks"));
+        }
         self.change(Some(weight), None).await?;
         if let Some(pass) = &mut self.pass {
             pass.downgrade(weight);

@@ -198,7 +198,7 @@ pub(crate) fn kept(info: &OwnerInfo, line: &Name) -> Result<Arc<str>> {
     })
 }
 
-fn unsupported(store: &dyn Store, what: &str) -> Error {
+pub(crate) fn unsupported(store: &dyn Store, what: &str) -> Error {
     let message = format!("{} does not promise {what}; choose another store", store.address());
     Error::new(ErrorKind::Unsupported, message)
 }
@@ -222,16 +222,16 @@ macro_rules! holding_methods {
 
         /// Sets the longest interval between renewals. Default, and maximum: a quarter of the time
         /// for which a holder may rely on a lease (the lease without the margin and the allowance
-        /// for clock drift). On stores that send no notice, a shorter interval detects sooner that
-        /// the lock was broken.
+        /// for clock drift). At least 10 ms. On stores that send no notice, a shorter interval
+        /// detects sooner that the lock was broken.
         pub fn renew_every(mut self, interval: ::std::time::Duration) -> Self {
             self.options.renew_interval = Some(interval);
             self
         }
 
         /// Sets the margin: how long before another client can be admitted the holder learns of a
-        /// loss. Default: a twentieth of the lease; at most half of it. Choose a larger margin if
-        /// the work takes longer to stop.
+        /// loss. Default: a twentieth of the lease. At least a quarter of the lease must be left.
+        /// Choose a larger margin if the work takes longer to stop.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
             self.options.margin = Some(margin);
             self

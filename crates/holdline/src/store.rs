@@ -263,7 +263,8 @@ pub struct Capabilities {
     /// Waiters are notified of their admission, and need not poll; in a store without places, they
     /// are notified when a retry may succeed.
     pub notifications: bool,
-    /// Weights and capacities above 1 are supported: semaphores and read-write locks.
+    /// Weights and capacities above 1 are supported: semaphores and read-write locks. (PostgreSQL's
+    /// `advisory` has read-write locks without it, which cannot be downgraded.)
     pub weighted: bool,
     /// A ticket may reserve several tokens, for local handoff, and set their lower bound, for a
     /// quorum.

@@ -52,9 +52,9 @@ impl Ports {
     }
 }
 
-/// Free ports of tests, the lowest and how many: above those of the default base, and below those
-/// that Linux gives to outgoing connections.
-const FREE: Range = Range(22_700, 8_700);
+/// Free ports of tests, the lowest and how many: above those of the default base, and below the
+/// buses of its Redis cluster and those that Linux gives to outgoing connections.
+const FREE: Range = Range(22_700, 8_300);
 
 /// The same for nodes of a Redis cluster, whose buses lie there as well.
 const FREE_WITH_BUS: Range = Range(21_500, 1_200);

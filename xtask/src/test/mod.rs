@@ -41,12 +41,14 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         }
     }
     let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+    let missing = missing_file();
+    let _ = std::fs::remove_file(&missing); // of a run with this number that was killed
     let mut common = Common {
         in_ci,
         deadline: in_ci.then(|| Instant::now() + CI_BUDGET),
         guard: Guard::start(&to_stop_at_the_end(&needs)?)?,
         variables: Vec::new(),
-        missing: missing_file(),
+        missing,
         report: Mutex::default(),
     };
     let needed = not_given(&needs);

@@ -16,6 +16,22 @@ fn the_same_name_inside_does_not_wait_for_itself() {
     assert_eq!((run.code, tokens[0]), (9, tokens[1]), "one lock, one token: {run:?}");
 }
 
+/// A row in PostgreSQL does not show its token to others.
+#[test]
+#[cfg(feature = "postgres")]
+fn the_token_inside_is_that_of_the_lock_around_where_the_store_tells_none() {
+    super::common::usual_signals();
+    let Some(server) = holdline_testkit::postgres::start("nested") else { return };
+    let place = Place::new();
+    let script = "echo $HOLDLINE_TOKEN; exec \"$0\" run a -- sh -c 'echo $HOLDLINE_TOKEN'";
+    let mut command = place.command(["run", "a", "--", "sh", "-c", script, HOLDLINE]);
+    command.env("HOLDLINE_STORE", format!("{}?scheme=row&install=yes", server.url()));
+    let run = super::common::finish(&mut command);
+    let tokens: Vec<&str> = run.out.lines().collect();
+    assert!(run.code == 0 && tokens.len() == 2, "{run:?}");
+    assert!(tokens[0] == tokens[1] && tokens[0] != "0", "{run:?}");
+}
+
 /// `sudo` removes the variable, for one.
 #[test]
 fn a_run_that_waits_for_the_one_around_it_unknowingly_is_warned() {

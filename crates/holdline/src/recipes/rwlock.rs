@@ -142,9 +142,10 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// An error means that the store could not be asked within 5 s or that the lock is lost. The
-    /// guard is returned with the error. From then on it protects reading only: the store may have
-    /// downgraded the lock, and the next renewal does.
+    /// The guard is returned with the error. [`Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// store has no downgrade (PostgreSQL's `advisory`): it is still the write lock. Otherwise the
+    /// store could not be asked within 5 s, or the lock is lost, and from then on the guard
+    /// protects reading only: the store may have downgraded the lock, and the next renewal does.
     ///
     /// # Cancel safety
     ///

@@ -20,19 +20,38 @@ const PART: u32 = 8;
 /// and one for half as long as the library waits for an answer that comes at the end of a time
 /// limit: what is asked here is answered sooner than the slowest answer to a case.
 const AT_THE_LIMIT: Duration = Duration::from_millis(25);
-/// An answer that came, and was wrong.
-const WRONG: [&str; 1] = ["makes no sense"];
+/// An answer that came, and was wrong: also one that is not the kernel's, as no lease ends there.
+const WRONG: [&str; 4] = ["makes no sense", ", the kernel ", " of seed ", "a place moved"];
 /// Two holders, lost updates and tokens out of order. Only a standstill that ends a lease may
 /// explain them.
-const UNSAFE: [&str; 8] = [
+const UNSAFE: [&str; 27] = [
     "two are inside",
     "two hold it",
     "two processes hold it",
+    "two lead",
+    "two tasks have a key",
+    "had two owners",
+    "has two owners",
     "got it, too",
+    "got it twice",
+    "it is not alone",
+    "a writer is there",
+    "a writer came in",
+    "permits were given beside",
+    "the rival came",
+    "took the rival's lock",
     "updates were lost",
     "came before",
+    "came after",
+    "comes after",
     "tokens rise",
+    "token did not rise",
+    "is not before",
     "would fence",
+    "not fence",
+    "is not fenced",
+    "is fenced, too",
+    ".token()", // of an assertion without words
 ];
 /// A while in which nothing is slow.
 const CALM: Duration = Duration::from_secs(2);

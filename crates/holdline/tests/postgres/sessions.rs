@@ -95,6 +95,17 @@ async fn readers_share_an_advisory_lock() {
     assert!(one.try_read().await.expect("works").is_none());
     assert!(two.try_read().await.expect("works").is_none());
     writer.unlock().await.expect("it was held");
+    // It cannot be downgraded, and is still held.
+    let lease = Duration::from_secs(1);
+    let lock = RwLock::new(&clients[0], "x").lease(lease);
+    let writer = soon("the writer", lock.write()).await.expect("works");
+    let (writer, error) = writer.downgrade().await.expect_err("it is not supported");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let began = std::time::Instant::now();
+    until("it is renewed", async || began.elapsed() > lease && writer.remaining() > lease / 2)
+        .await;
+    assert!(two.try_read().await.expect("works").is_none());
+    writer.unlock().await.expect("it was held");
     let rows = open(&url(&server, "row")).await.expect("opens");
     let error = RwLock::new(&rows, "x").read().await.expect_err("rows are not shared");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -22,6 +22,28 @@ fn stat(server: &Server, command: &str) -> (u64, u64) {
     (number("calls="), number("usec="))
 }
 
+/// Of each name that was used in the last minute a number is left: a lock for each order, say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_were_used_lately_make_no_list_slow() {
+    let Some(server) = private("many_idle", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let mut held = Vec::new();
+    for name in ["n1", "n50000", "x"] {
+        held.push(Mutex::new(&client, name).lock().await.expect("works"));
+    }
+    let fill = "for i = 1, 100000 do \
+                redis.call('SET', 'holdline:{n' .. i .. '}', -1, 'PX', 600000, 'NX') end";
+    let _: () = server.query(&["EVAL", fill, "0"]);
+    let _: () = server.query(&["SET", "holdline:{n7}", "of another program"]);
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    let client = client.response_timeout(Duration::from_secs(60)); // on a busy machine
+    let listed = client.list("").await.expect("works");
+    assert_eq!(listed.iter().map(Name::as_str).collect::<Vec<_>>(), ["n1", "n50000", "x"]);
+    // One for each of 256 names, and of each of those 256 beside what is no lock.
+    let calls = stat(&server, "evalsha").0;
+    assert!(calls <= 100_000 / 256 + 2 + 256, "{calls} requests");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_costs_two_requests() {
     let Some(server) = private("two_requests", &[]) else { return };

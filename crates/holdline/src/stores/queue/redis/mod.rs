@@ -74,6 +74,9 @@ struct Shared {
 /// been carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
 
+/// The most lines in one request that asks which of them are in use.
+const MOST_ASKED: usize = 256;
+
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
         let channel = format!("{}wake:{:032x}", config.prefix, names::random()?);
@@ -114,6 +117,39 @@ impl Redis {
         let key = keys::line(&self.shared.config.prefix, line);
         let step = Arc::new(Step { key, operation });
         with_retry(|| self.batcher.ask(&step)).await
+    }
+
+    /// The names among these whose lines have a live place.
+    async fn busy(&self, names: Vec<Name>) -> Result<Vec<Name>> {
+        let key = |name| keys::line(&self.shared.config.prefix, name);
+        let keys: Vec<String> = names.iter().map(key).collect();
+        let all = |command: &mut Cmd| {
+            command.arg(keys.len()).arg(&keys);
+        };
+        let connection = &self.batcher.connection;
+        let size = keys.iter().map(|key| key.len() + 16).sum();
+        let answer = with_retry(|| connection.run(&BUSY, size, &all)).await;
+        let explain = |fault| errors::explain(fault, &self.shared.address, "the list of locks");
+        let value = match answer.map_err(explain) {
+            Ok(answer) => answer.value,
+            Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+            Err(_) if names.len() == 1 => return Ok(Vec::new()), // it is no line
+            Err(_) => {
+                let mut found = Vec::new();
+                for name in names {
+                    found.extend(Box::pin(self.busy(vec![name])).await?);
+                }
+                return Ok(found);
+            }
+        };
+        let Value::Array(numbers) = &value else {
+            return Err(self.invalid_reply(&names[0], &value));
+        };
+        let name = |number: &Value| match number {
+            Value::Int(number) => names.get(usize::try_from(*number).ok()?.checked_sub(1)?),
+            _ => None,
+        };
+        Ok(numbers.iter().filter_map(name).cloned().collect())
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
@@ -261,15 +297,11 @@ impl AsyncStore for Redis {
             .collect();
         names.sort();
         names.dedup();
-        let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
-            match self.run(&BUSY, &name, &|_| {}).await.map_err(explain) {
-                Ok(answer) => Ok((answer.value == Value::Int(1)).then_some(name)),
-                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // no line
-                Err(error) => Err(error),
-            }
-        }));
-        let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
+        let in_cluster = self.shared.config.servers.kind == Kind::Cluster;
+        let some = names.chunks(if in_cluster { 1 } else { MOST_ASKED });
+        let some: Vec<Vec<Name>> = some.map(<[Name]>::to_vec).collect();
+        let busy = futures_util::stream::iter(some.into_iter().map(|names| self.busy(names)));
+        busy.buffered(64).try_concat().await
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
