@@ -315,7 +315,7 @@ pub(super) const PARTS: &[Plan] = &[
     },
     part(
         "simulation",
-        "the simulation, 300 seeds",
+        "the simulation, 300 seeds, and 100 of the engine of etcd and ZooKeeper",
         &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
     ),
     part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
