@@ -110,16 +110,12 @@ impl Multi {
         for name in names {
             // All names together have the time limit of one.
             let wait = wait.left_since(start);
-            let is_over = match wait {
-                Wait::Forever => false,
-                Wait::Within(time) => time.is_zero(),
-                Wait::Not => clock::now() >= end,
-            };
-            if is_over && !guards.is_empty() {
-                return match wait {
-                    Wait::Not => Err(client.silence(&name)),
-                    _ => Ok(None),
-                };
+            match wait {
+                Wait::Within(time) if time.is_zero() && !guards.is_empty() => return Ok(None),
+                Wait::Not if clock::now() >= end && !guards.is_empty() => {
+                    return Err(client.silence(&name));
+                }
+                _ => {}
             }
             client = client.response_timeout(clock::now().until(end));
             match acquire(&client, &self.options, name, (1, 1), wait).await? {
