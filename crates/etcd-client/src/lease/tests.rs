@@ -147,11 +147,16 @@ fn header(raft_term: u64) -> Header {
     Header { revision: 10, raft_term, ..<_>::default() }
 }
 
-/// A user who always has keys.
-struct Busy;
+/// A user that always has keys.
+#[derive(Default)]
+struct Busy {
+    /// Whether it panics when it is asked next, as a subscriber may.
+    panics: AtomicBool,
+}
 
 impl LeaseUser for Busy {
     fn is_busy(&self) -> bool {
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "as it should");
         true
     }
 
@@ -177,7 +182,7 @@ async fn a_lease_counts_from_before_its_request_was_sent() {
     let granted = good().expect("it is new");
     assert!(granted <= member.last().after(length), "after the grant");
     let until = granted.after(Duration::from_millis(1));
-    let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy));
+    let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy::default()));
     assert!(lease.good_for(until).await);
     assert!(good().expect("it is alive") <= member.last().after(length), "after a heartbeat");
     run.abort();
@@ -201,7 +206,7 @@ async fn a_heartbeat_counts_only_if_its_member_leads() {
     for (member, confirms) in [(Member::new(), true), (past, false), (alone, false)] {
         let (cluster, lease) = member.lease().await;
         let before = lease.liveness.good_until();
-        let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy));
+        let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy::default()));
         // The first of them has been answered and judged by now.
         member.has(3).await;
         let after = lease.liveness.good_until();
@@ -216,7 +221,7 @@ async fn an_answer_that_comes_when_the_lease_is_over_revives_nothing() {
     let (answer, answers) = watch::channel(false);
     let member = Member { seconds: 2, answers, ..Member::new() };
     let (cluster, lease) = member.lease().await;
-    let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy));
+    let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy::default()));
     while !lease.is_lost() {
         clock::pause(Duration::from_millis(1)).await;
     }
@@ -226,34 +231,12 @@ async fn an_answer_that_comes_when_the_lease_is_over_revives_nothing() {
     assert!(lease.is_lost());
 }
 
-/// A user that panics once, as a subscriber may.
-struct PanicsOnce(AtomicBool);
-
-impl LeaseUser for PanicsOnce {
-    fn is_busy(&self) -> bool {
-        assert!(self.0.swap(true, Ordering::Relaxed), "as it should");
-        true
-    }
-
-    fn another_key(&self, _: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn turned(&self) {}
-
-    fn lost(&self) -> Option<Time> {
-        None
-    }
-
-    fn over(&self) {}
-}
-
 /// All locks on the lease would be lost.
 #[tokio::test]
 async fn heartbeats_go_on_after_a_panic() {
     let member = Member::new();
     let (cluster, lease) = member.lease().await;
-    let run = tokio::spawn(Arc::clone(&lease).run(cluster, PanicsOnce(AtomicBool::new(false))));
+    let run = tokio::spawn(Arc::clone(&lease).run(cluster, Busy { panics: AtomicBool::new(true) }));
     member.has(4).await; // the grant, one before the panic, and two after it
     assert!(!lease.is_lost());
     run.abort();

@@ -1,7 +1,7 @@
 -- Evicts a ticket, and notifies its process. Its head is leave_head.lua, with a barred_for of 0;
--- ARGV[5] is the note that says by whom and why, ARGV[6] the span of clock.lua. Returns a token that is higher than any of the
--- place's own, and no higher than that of any place behind it: the next place's, or a new one if it
--- was the last. Nil if there is no such place.
+-- ARGV[5] is the note that says by whom and why, ARGV[6] the span of clock.lua. Returns a token
+-- that is higher than any of the place's own, and no higher than that of any place behind it: the
+-- next place's, or a new one if it was the last. Nil if there is no such place.
 local token, channel = false, nil
 if record then
   local behind = from(record.s + 1)
