@@ -92,15 +92,17 @@ fn on_cpu(thread: &std::path::Path) -> Option<Duration> {
 /// children, but lose up to two ticks of 10 ms; the scheduler counts nanoseconds of live threads
 /// only. Neither counts too much, so this is the larger.
 pub(crate) fn tree_cpu(pid: u32) -> Duration {
-    let children = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let children = children.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
-    let children: Duration = children
-        .flat_map(|text| {
-            text.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<_>>()
-        })
-        .map(tree_cpu)
-        .sum();
-    ticks(pid, 4).max(cpu_of(pid)).unwrap_or_default() + children
+    let descendants: Duration = children(pid).map(tree_cpu).sum();
+    ticks(pid, 4).max(cpu_of(pid)).unwrap_or_default() + descendants
+}
+
+/// The child processes of a process.
+fn children(pid: u32) -> impl Iterator<Item = u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    lists.flat_map(|text| {
+        text.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<u32>>()
+    })
 }
 
 fn ticks_of(pid: u32) -> Option<Duration> {
@@ -132,9 +134,19 @@ pub(crate) fn resident() -> Option<usize> {
     resident_of("self")
 }
 
-/// The same of another process; 0 if there is none.
-pub(crate) fn memory_of(pid: u32) -> f64 {
-    resident_of(&pid.to_string()).unwrap_or_default() as f64
+/// The memory of a process and all its descendants, in bytes: pages that several of them share, as
+/// a database's processes do, count once. 0 if there is none.
+pub(crate) fn tree_memory(pid: u32) -> f64 {
+    let own = shared_out(pid).or_else(|| resident_of(&pid.to_string()));
+    own.unwrap_or_default() as f64 + children(pid).map(tree_memory).sum::<f64>()
+}
+
+/// The resident memory of a process, of which shared pages count in parts.
+fn shared_out(pid: u32) -> Option<usize> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kib: usize = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 fn resident_of(process: &str) -> Option<usize> {

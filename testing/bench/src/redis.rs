@@ -118,8 +118,8 @@ impl Bare {
         Ok(part("used_cpu_user:")? + part("used_cpu_sys:")?)
     }
 
-    /// Locks and unlocks per second by this many tasks, each on a name of its own.
-    pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<f64, Failure> {
+    /// Locks and unlocks per second by this many tasks, each on a name of its own, and how many.
+    pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<(f64, f64), Failure> {
         let start = Instant::now();
         let mut all = JoinSet::new();
         for task in 0..tasks {
@@ -137,6 +137,6 @@ impl Bare {
         while let Some(task) = all.join_next().await {
             pairs += task??;
         }
-        Ok(f64::from(pairs) / start.elapsed().as_secs_f64())
+        Ok((f64::from(pairs) / start.elapsed().as_secs_f64(), f64::from(pairs)))
     }
 }

@@ -128,15 +128,14 @@ struct Price {
     server: f64,
 }
 
-/// Measures pairs for this time; `pairs` makes them, and returns their number per second.
+/// Measures pairs; `pairs` makes them, and returns their number per second and their number, which
+/// includes those before and after the time of the rate.
 async fn price(
     bare: &redis::Bare,
-    time: Duration,
-    pairs: impl Future<Output = Result<f64, Failure>>,
+    pairs: impl Future<Output = Result<(f64, f64), Failure>>,
 ) -> Result<Price, Failure> {
     let (cpu, server) = (own_cpu(), bare.server_cpu().await?);
-    let rate = pairs.await?;
-    let done = rate * seconds(time);
+    let (rate, done) = pairs.await?;
     Ok(Price {
         rate,
         client: seconds(own_cpu().saturating_sub(cpu)) / done,
@@ -192,10 +191,12 @@ async fn in_turns(common: &Common, target: &Target) -> Result<(Vec<Price>, Vec<P
     let time = Duration::from_secs_f64(common.seconds(1.0));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..common.rounds() {
-        theirs.push(price(&bare, time, bare.rate(TASKS, time)).await?);
-        ours.push(
-            price(&bare, time, async { Ok(round(target, Way::Names, time).await?.rate) }).await?,
-        );
+        theirs.push(price(&bare, bare.rate(TASKS, time)).await?);
+        let pairs = async {
+            let outcome = round(target, Way::Names, time).await?;
+            Ok((outcome.rate, outcome.locks as f64))
+        };
+        ours.push(price(&bare, pairs).await?);
     }
     Ok((ours, theirs))
 }

@@ -36,6 +36,9 @@ pub struct Unpromised {
     pub fault: FaultKind,
     /// The rules.
     pub rules: Vec<Rule>,
+    /// Whether a fault with a target excuses only what is found about that process.
+    #[serde(default)]
+    pub of_target: bool,
 }
 
 /// The expectations of a check. Times are in nanoseconds.

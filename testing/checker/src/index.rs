@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::event::{Event, FaultKind, Op, Phase};
 use crate::expect::Expect;
 use crate::history::History;
-use crate::report::Rule;
+use crate::report::{Collector, Rule};
 
 /// A request and its outcome. Either may be missing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -176,6 +176,17 @@ pub(crate) struct Window<'h> {
     pub(crate) end: u64,
 }
 
+/// The scope of a violation: a fault outside of it explains nothing.
+#[derive(Debug)]
+pub(crate) struct Scope<'a> {
+    /// The process that it is about, if it is about one.
+    pub(crate) process: Option<&'a str>,
+    /// From when a fault may have caused it.
+    pub(crate) from: u64,
+    /// When it was complete.
+    pub(crate) to: u64,
+}
+
 /// The context of all rules.
 #[derive(Debug)]
 pub(crate) struct Cx<'h> {
@@ -302,27 +313,38 @@ impl<'h> Cx<'h> {
         }
     }
 
-    /// Whether a fault in effect between these times excuses the store from the rule.
-    pub(crate) fn excuses(&self, rule: Rule, from: u64, to: u64) -> bool {
+    /// Whether a fault excuses the store from the rule, in this scope.
+    pub(crate) fn excuses(&self, rule: Rule, scope: &Scope<'_>) -> bool {
         let settle = self.expect.settle_ns;
-        self.expect.unpromised.iter().any(|u| {
-            let mut felt = self.faults.iter().filter(|w| *w.kind == u.fault);
-            u.rules.contains(&rule)
-                && felt.any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
+        let felt =
+            |w: &&Window<'_>| w.start <= scope.to && w.end.saturating_add(settle) >= scope.from;
+        let of_it = |w: &Window<'_>| match (w.target, scope.process) {
+            (Some(target), Some(process)) => target == process,
+            _ => true,
+        };
+        self.expect.unpromised.iter().filter(|u| u.rules.contains(&rule)).any(|u| {
+            let mut felt = self.faults.iter().filter(|w| *w.kind == u.fault).filter(felt);
+            felt.any(|w| !u.of_target || of_it(w))
         })
     }
 
-    /// Records a violation, or excuses it if the store promises nothing under a fault at that time.
-    pub(crate) fn fail(
+    /// Records a violation that the events show, from the first to the last of them; or excuses it
+    /// if the store promises nothing under a fault at that time.
+    pub(crate) fn fail(&self, collector: &mut Collector, what: String, events: &[&Event]) {
+        let from = events.iter().map(|e| e.t).min().unwrap_or(0);
+        let to = events.iter().map(|e| e.t).max().unwrap_or(0);
+        self.fail_in(&Scope { process: None, from, to }, collector, what, events);
+    }
+
+    /// The same for a violation whose scope is smaller than what its events show.
+    pub(crate) fn fail_in(
         &self,
-        collector: &mut crate::report::Collector,
+        scope: &Scope<'_>,
+        collector: &mut Collector,
         what: String,
         events: &[&Event],
     ) {
-        let from = events.iter().map(|e| e.t).min().unwrap_or(0);
-        let to = events.iter().map(|e| e.t).max().unwrap_or(0);
-        let excused = self.excuses(collector.rule(), from, to);
-        if excused {
+        if self.excuses(collector.rule(), scope) {
             collector.excuse();
         } else {
             collector.fail(what, events);

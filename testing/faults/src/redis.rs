@@ -43,7 +43,7 @@ pub(crate) fn strict() -> Expect {
 /// rise, and stale ones are refused.
 pub(crate) fn forgetful(fault: FaultKind) -> Unpromised {
     let rules = vec![Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12];
-    Unpromised { fault, rules }
+    Unpromised { fault, rules, of_target: false }
 }
 
 /// The arguments of a server that syncs everything before it acknowledges it.

@@ -9,7 +9,7 @@ use crate::workload::{AnyGuard, Behaviour, locks, longest};
 use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
-use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
+use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Writer};
 use holdline_testkit::WallClock;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -108,11 +108,7 @@ impl Run {
             expect.fences = Fences::None;
         }
         expect.min_acquires = self.fewest_grants();
-        // A process that gets no time, or no answer from the resource, records a notice late.
-        expect.unpromised.push(Unpromised {
-            fault: stall_detector::kind(),
-            rules: vec![Rule::R5, Rule::R9, Rule::R12],
-        });
+        expect.unpromised.push(stall_detector::unpromised());
         // A deadline is recorded a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
@@ -250,7 +246,8 @@ impl RunContext {
         for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
             let event = Event::new(Op::Probe, Phase::Invoke, writer.next_n()).lock(&lock);
             let n = event.n;
-            writer.write(event.weight(capacity.into())).unwrap();
+            let lease_ms = u64::try_from(self.probe_lease().as_millis()).unwrap();
+            writer.write(event.weight(capacity.into()).ttl_ms(lease_ms)).unwrap();
             match self.whole(&client, &lock, capacity).await.unwrap() {
                 Some(guard) => {
                     let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
@@ -274,8 +271,7 @@ impl RunContext {
         lock: &str,
         capacity: u32,
     ) -> Result<Option<Guard>> {
-        // Some stores do not support the usual lease.
-        let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
+        let (lease, wait) = (self.probe_lease(), Duration::from_secs(20));
         match capacity {
             1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
             crate::workload::ALL => {
@@ -290,11 +286,16 @@ impl RunContext {
         }
     }
 
+    /// The lease of the fresh client: some stores do not support that of the run.
+    fn probe_lease(&self) -> Duration {
+        self.run.lease.max(Duration::from_secs(1))
+    }
+
     /// Waits until everything left behind must have expired, and records what is still there.
     fn dump(&self) {
         let expect = &self.run.expect;
         let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
-        std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
+        std::thread::sleep(self.probe_lease() + late + Duration::from_millis(100));
         for (lock, _) in locks(&self.name, self.client.capabilities().weighted) {
             assert!(soon(|| self.look(&lock).is_some()), "the store is well again");
         }

@@ -2,6 +2,7 @@
 
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
+use crate::stall_detector;
 use crate::workload::Behaviour;
 use crate::{Case, cases};
 use holdline_checker::{
@@ -26,14 +27,14 @@ pub(crate) const CASES: &[Case] = cases![
 
 /// The promises of the file store: everything.
 fn strict() -> Expect {
-    let stuck = |fault| Unpromised { fault, rules: vec![Rule::R12] };
+    let stuck = |fault| Unpromised { fault, rules: vec![Rule::R12], of_target: false };
     Expect {
         fifo: true,
         keeps_leases: true,
         liveness_ns: Some(5_000_000_000),
         // A process that is stopped during a write blocks all other writers: a holder that cannot
         // renew loses its lock, and is told.
-        unpromised: vec![stuck(FaultKind::Pause)],
+        unpromised: vec![stuck(FaultKind::Pause), stuck(stall_detector::kind())],
         ..Expect::default()
     }
 }

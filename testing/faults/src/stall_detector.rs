@@ -2,7 +2,7 @@
 //! run watches for that and records it, and the checker treats it as any other pause: an expired
 //! lock or place of a process that got no time is not the library's fault.
 
-use holdline_checker::{Event, FaultKind, History, Op, Phase, Writer};
+use holdline_checker::{Event, FaultKind, History, Op, Phase, Rule, Unpromised, Writer};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +52,12 @@ impl Drop for StallDetector {
 /// Its name in the history.
 pub(crate) fn kind() -> FaultKind {
     FaultKind::Other("stalled".to_owned())
+}
+
+/// The excuse of a stall: the process that got no time records the notice of a loss late. That it
+/// may lose a lock or a place by that is so under any fault.
+pub(crate) fn unpromised() -> Unpromised {
+    Unpromised { fault: kind(), rules: vec![Rule::R5], of_target: true }
 }
 
 /// A stall that has just ended.

@@ -3,7 +3,7 @@
 use super::driver::Driver;
 use super::list::Peer;
 use crate::Failure;
-use crate::machine::{memory_of, tree_cpu};
+use crate::machine::{tree_cpu, tree_memory};
 use crate::report::Cell;
 use crate::stats::{Shares, seconds};
 use crate::target::fresh;
@@ -213,14 +213,14 @@ impl Held {
         // Warm-up: everything is loaded, and the garbage collector has run a little.
         driver.say(&format!("hold hold-{} 100", fresh("warm")))?;
         driver.answer()?;
-        let memory = (memory_of(driver.pid()), memory_of(server));
+        let memory = (tree_memory(driver.pid()), tree_memory(server));
         driver.say(&format!("hold hold-{} {HELD}", fresh("held")))?;
         let took: Took = serde_json::from_str(&driver.answer()?)?;
         let (start, before) = (Instant::now(), (tree_cpu(driver.pid()), tree_cpu(server)));
         std::thread::sleep(Duration::from_secs_f64(time));
         let (wall, after) = (start.elapsed(), (tree_cpu(driver.pid()), tree_cpu(server)));
         let part = |from: Duration, to: Duration| seconds(to.saturating_sub(from)) / seconds(wall);
-        let more = |from: f64, pid| (memory_of(pid) - from).max(0.0) / HELD as f64;
+        let more = |from: f64, pid| (tree_memory(pid) - from).max(0.0) / HELD as f64;
         let held = Held {
             take: took.seconds / HELD as f64,
             cpu: part(before.0, after.0),

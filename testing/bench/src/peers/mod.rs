@@ -240,19 +240,21 @@ impl Run<'_> {
         );
         let started = peers.iter().filter(|peer| peer.scheme.is_none());
         for peer in std::iter::once(&&list::OURS).chain(started) {
-            let start = match peer.keeps {
-                Err(why) => Err(why.into()),
-                Ok(()) if peer.name == list::OURS.name => self.start_ours(peer),
-                Ok(()) => self.start(peer),
-            };
-            let pid = self.server.servers[0].pid();
-            let held = start.and_then(|mut driver| Held::measure(&mut driver, time, pid));
-            table.row(match held {
+            table.row(match self.held_by(peer, time) {
                 Ok(held) => held.row(peer),
                 Err(why) => without(peer, &why, 6),
             });
         }
         table
+    }
+
+    /// Each on a new server, which has no memory left over from others' locks.
+    fn held_by(&mut self, peer: &Peer, time: f64) -> Result<Held, Failure> {
+        peer.keeps?;
+        self.server = self.store.start(self.options.disk)?;
+        let mut driver =
+            if peer.name == list::OURS.name { self.start_ours(peer)? } else { self.start(peer)? };
+        Held::measure(&mut driver, time, self.server.servers[0].pid())
     }
 
     /// The time from the start of a process to its first lock.

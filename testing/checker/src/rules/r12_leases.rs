@@ -4,7 +4,7 @@
 //! forgot it.
 
 use crate::event::Event;
-use crate::index::{Call, Cx};
+use crate::index::{Call, Cx, Scope};
 use crate::report::{Collector, Rule, RuleReport};
 
 pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
@@ -25,7 +25,9 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
         if !cx.faulty(attempt.process(), granted.t, known.t) {
             let what = format!("{} lost its lock, and no fault explains it", attempt.process());
             let events: Vec<&Event> = vec![granted, known];
-            cx.fail(&mut out, what, &events);
+            let process = Some(attempt.process());
+            let scope = Scope { process, from: granted.t, to: known.t };
+            cx.fail_in(&scope, &mut out, what, &events);
         }
     }
     out.done()

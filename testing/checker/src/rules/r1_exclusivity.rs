@@ -6,7 +6,7 @@
 
 use super::sweep::{Overflow, Span, overflows};
 use crate::event::millis;
-use crate::index::{Attempt, Cx};
+use crate::index::{Attempt, Cx, Scope};
 use crate::report::{Collector, Rule, RuleReport};
 
 type SpanOf<'h> = fn(&Attempt<'h>) -> Option<(u64, u64)>;
@@ -59,5 +59,8 @@ fn report(cx: &Cx<'_>, lock: &str, over: &Overflow<'_, '_>, verb: &str, out: &mu
         events.extend(last);
         events.extend(span.grant.told());
     }
-    cx.fail(out, what, &events);
+    // What comes after the second grant explains nothing.
+    let from = events.iter().map(|e| e.t).min().unwrap_or(0);
+    let scope = Scope { process: None, from, to: over.late.start };
+    cx.fail_in(&scope, out, what, &events);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::event::Event;
 use crate::expect::Fences;
-use crate::index::{Attempt, Cx};
+use crate::index::{Attempt, Cx, Scope};
 use crate::report::{Collector, Rule, RuleReport};
 
 pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
@@ -111,7 +111,7 @@ fn rising_among_rivals(
         if let Some((top, earlier)) = rivals.max_by_key(|(top, _)| *top)
             && fence < top
             && earlier.granted().is_some_and(|e| e.t >= later.invoke.t)
-            && !cx.excuses(Rule::R1, later.invoke.t, later.granted().map_or(u64::MAX, |e| e.t))
+            && !cx.excuses(Rule::R1, &forgotten_by(later))
         {
             let what = format!("fence {fence} was granted after its rival's fence {top}");
             tally.pair(cx, out, what, earlier, later);
@@ -121,6 +121,12 @@ fn rising_among_rivals(
             *top = (fence, later);
         }
     }
+}
+
+/// From the request of a grant to its answer.
+fn forgotten_by<'h>(later: &Attempt<'h>) -> Scope<'h> {
+    let to = later.granted().map_or(u64::MAX, |e| e.t);
+    Scope { process: None, from: later.invoke.t, to }
 }
 
 fn kept_on_renewal(cx: &Cx<'_>, grants: &[&Attempt<'_>], tally: &mut Tally, out: &mut Collector) {

@@ -6,7 +6,7 @@
 
 use super::sweep::{Span, overflows};
 use crate::event::{Event, Phase, millis};
-use crate::index::{Attempt, Cx};
+use crate::index::{Attempt, Cx, Scope};
 use crate::report::{Collector, Rule, RuleReport};
 
 pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
@@ -43,7 +43,7 @@ fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
             );
             let events: Vec<&Event> =
                 grant.granted().into_iter().chain(grant.lost).chain([asked, answer]).collect();
-            cx.fail(out, what, &events);
+            cx.fail_in(&overdue(grant, until, asked.t), out, what, &events);
         }
     }
 }
@@ -73,8 +73,14 @@ fn told_late(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
             millis(deadline)
         );
         let events: Vec<&Event> = grant.granted().into_iter().chain([lost]).collect();
-        cx.fail(out, what, &events);
+        cx.fail_in(&overdue(grant, deadline, until), out, what, &events);
     }
+}
+
+/// The scope of a loss that its holder did not know of: a fault before its deadline, or of another
+/// process, is no reason.
+fn overdue<'h>(grant: &Attempt<'h>, deadline: u64, until: u64) -> Scope<'h> {
+    Scope { process: Some(&grant.invoke.process), from: deadline, to: until }
 }
 
 /// A rival was granted before the old holder, past its deadline, had been notified.
@@ -85,11 +91,10 @@ fn told_after_rival(cx: &Cx<'_>, lock: &str, grants: &[&Attempt<'_>], out: &mut 
     });
     for over in overflows(spans.collect(), cx.expect.capacity_of(lock)) {
         // Overlaps before the deadline are R1's.
-        let expired = over
-            .held
-            .iter()
-            .find(|s| s.grant.deadline().is_some_and(|deadline| deadline <= over.late.start));
-        let Some(expired) = expired else { continue };
+        let mut expired = over.held.iter().filter_map(|span| Some((span.grant.deadline()?, *span)));
+        let Some((deadline, expired)) = expired.find(|(at, _)| *at <= over.late.start) else {
+            continue;
+        };
         let what = format!(
             "{lock}: {} got in before {} was told of its loss",
             over.late.grant.process(),
@@ -98,6 +103,6 @@ fn told_after_rival(cx: &Cx<'_>, lock: &str, grants: &[&Attempt<'_>], out: &mut 
         let both = [expired.grant, over.late.grant];
         let mut events: Vec<&Event> = both.iter().filter_map(|g| g.granted()).collect();
         events.extend(expired.grant.told());
-        cx.fail(out, what, &events);
+        cx.fail_in(&overdue(expired.grant, deadline, over.late.start), out, what, &events);
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Event, Op};
-use crate::index::{Attempt, Cx};
+use crate::index::{Attempt, Cx, Scope};
 use crate::report::{Collector, Rule, RuleReport};
 
 pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
@@ -85,5 +85,8 @@ fn report(cx: &Cx<'_>, lock: &str, first: &Attempt<'_>, jumper: &Attempt<'_>, ou
     );
     let events = [first.enqueue.outcome, Some(jumper.invoke), jumper.granted(), first.granted()];
     let events: Vec<&Event> = events.into_iter().flatten().collect();
-    cx.fail(out, what, &events);
+    // The first one's own grant, later on, is shown, but is no part of it.
+    let from = first.enqueue.outcome.map_or(0, |e| e.t);
+    let to = jumper.granted().map_or(u64::MAX, |e| e.t);
+    cx.fail_in(&Scope { process: Some(first.process()), from, to }, out, what, &events);
 }

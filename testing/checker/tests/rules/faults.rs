@@ -1,7 +1,7 @@
 //! Which faults excuse what: their kind, their target and their time.
 
-use crate::{event, fails, fault, flush, forgets, grant, held, killed, not_held, passes};
-use holdline_checker::{Event, Expect, FaultKind, Op, Phase, Rule};
+use crate::{event, fails, fault, flush, forgets, grant, held, killed, not_held, passes, release};
+use holdline_checker::{Event, Expect, FaultKind, Op, Phase, Rule, Unpromised};
 
 fn keeps() -> Expect {
     Expect { keeps_leases: true, ..Expect::small() }
@@ -38,4 +38,41 @@ fn only_the_named_rules_are_excused_and_only_under_the_named_fault() {
     fails(Rule::R1, &[overlap(), fault(FaultKind::StoreRestart, None, (10, 22))], &forgets());
     let thrown = [grant("a", 1, 20, 1), not_held("a", Op::Renew, (50, 51))].concat();
     fails(Rule::R4, &[thrown, flush(30)], &forgets());
+}
+
+/// A loss that is told 40 ms after the deadline at 100 ms, with a rival in between.
+#[test]
+fn a_fault_that_excuses_its_target_excuses_no_other_process() {
+    let stalled = || FaultKind::Other("stalled".to_owned());
+    let expect = |of_target| {
+        let unpromised = vec![Unpromised { fault: stalled(), rules: vec![Rule::R5], of_target }];
+        Expect { unpromised, settle_ns: 0, ..Expect::small() }
+    };
+    let late = |target| {
+        let told = vec![event(140, "a", Op::Lost, Phase::Info, 1)];
+        [grant("a", 1, 0, 1), told, held("b", 1, 120, 130, 2), fault(stalled(), target, (105, 140))]
+    };
+    passes(Rule::R5, &late(Some("a")), &expect(true));
+    passes(Rule::R5, &late(None), &expect(true));
+    fails(Rule::R5, &late(Some("b")), &expect(true));
+    passes(Rule::R5, &late(Some("b")), &expect(false));
+}
+
+/// What is shown of a violation goes on after it: until the holder was told.
+#[test]
+fn a_fault_excuses_nothing_that_was_complete_before_it() {
+    let overlap = || [grant("a", 1, 0, 1), held("b", 1, 20, 60, 2), release("a", 1, 90)].concat();
+    let expect = Expect { settle_ns: 0, ..forgets() };
+    passes(Rule::R1, &[overlap(), flush(15)], &expect);
+    fails(Rule::R1, &[overlap(), flush(50)], &expect);
+    let rules = vec![Rule::R5];
+    let unpromised = vec![Unpromised { fault: FaultKind::StoreFlush, rules, of_target: false }];
+    let expect = Expect { unpromised, settle_ns: 0, ..Expect::small() };
+    let late = |at| {
+        let told = vec![event(140, "a", Op::Lost, Phase::Info, 1)];
+        [grant("a", 1, 0, 1), told, held("b", 1, 120, 130, 2), flush(at)]
+    };
+    passes(Rule::R5, &late(110), &expect);
+    fails(Rule::R5, &late(90), &expect);
+    fails(Rule::R5, &late(130), &expect);
 }

@@ -47,7 +47,8 @@ fn flush(at: u64) -> Vec<Event> {
 }
 
 fn forgets() -> Expect {
-    let unpromised = Unpromised { fault: FaultKind::StoreFlush, rules: vec![Rule::R1] };
+    let unpromised =
+        Unpromised { fault: FaultKind::StoreFlush, rules: vec![Rule::R1], of_target: false };
     Expect { unpromised: vec![unpromised], ..Expect::small() }
 }
 

@@ -207,11 +207,9 @@ impl OutageRun<'_> {
         }
         if !capabilities.survives_restart {
             let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
-            expect.unpromised.push(Unpromised { fault, rules });
+            expect.unpromised.push(Unpromised { fault, rules, of_target: false });
         }
-        // A starved process records a notification late.
-        let rules = vec![Rule::R5, Rule::R9, Rule::R12];
-        expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
+        expect.unpromised.push(stall_detector::unpromised());
         // On a busy machine a server may answer nothing for so long, without any fault.
         expect.silence_ns = Some(order::WAIT_LEASE * 1_000_000);
         expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;
