@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -84,8 +85,11 @@ fn storms() {
     let (next, wrong) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
     let work = || {
         while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let found = std::panic::catch_unwind(|| one(row));
-            let found = found.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
+            // By its thread's name a store whose server is missing is noted.
+            let thread = Builder::new().name(format!("storm on {}", row.name));
+            let found =
+                std::thread::scope(|scope| thread.spawn_scoped(scope, || one(row)).unwrap().join());
+            let found = found.unwrap_or_else(|_| vec!["it panicked, or was not run".to_owned()]);
             let named = found.iter().map(|what| format!("{}: {what}", row.name));
             wrong.lock().unwrap().extend(named);
         }
