@@ -439,6 +439,7 @@ impl Job {
             biased;
             () = &mut signalled => return false,
             outcome = hold.confirm() => outcome.is_ok(),
+            () = sleep_until(end) => return false, // a silent store makes it no longer
         };
         tokio::select! {
             biased;

@@ -287,7 +287,7 @@ impl Lease {
             if is_lease_gone(&error) {
                 return;
             }
-            tracing::debug!(%error, lease = self.id, "a lease was not given back");
+            contained(|| tracing::debug!(%error, lease = self.id, "a lease was not given back"));
             if !error.retryable() || clock::now() >= until {
                 return clock::pause(self.ttl).await;
             }

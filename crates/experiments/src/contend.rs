@@ -364,6 +364,11 @@ impl Contender {
         if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
             self.turns.push(turn);
         } else {
+            // Of the first without room it is known that it was asked for: it was overtaken by
+            // those that asked later and were granted before, all of a greedy client's perhaps.
+            if self.turns_until == NEVER {
+                self.turns.push(Turn(turn.0, turn.1, NEVER, NEVER));
+            }
             self.turns_until = self.turns_until.min(turn.2);
         }
     }

@@ -125,9 +125,10 @@ impl Client {
         LockMetrics::new(&self.inner.handles.metrics, recipe, name)
     }
 
-    /// How long the store has been unavailable; `None` if it answered the last call. A store on
-    /// a full disk, or a replica, which answers other calls, is unavailable for as long as
-    /// acquisitions and renewals fail.
+    /// How long the store has been unavailable; `None` if it answered the last call. After an
+    /// acquisition has failed, answers to other calls count only when none has failed for 10 s: a
+    /// store on a full disk, or a replica, may answer those. The same goes for a renewal that has
+    /// failed, and answers to calls that neither take nor keep a lock.
     pub fn unavailable_for(&self) -> Option<Duration> {
         self.inner.handles.availability.away_for()
     }

@@ -7,7 +7,7 @@
 
 use crate::availability::{Call, OUTAGE_CHECK};
 use crate::clock::{self, within};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::renewer::{self, PendingRelease};
@@ -25,6 +25,8 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// The shortest time limit of one answer, unless the caller's own limit cuts it off. The silence of
 /// less time is no outage.
 const SHORT_ANSWER: Duration = Duration::from_millis(250);
+/// The time that an answer has in any case: also without time to wait, the store is asked.
+pub(crate) const SHORTEST_ANSWER: Duration = Duration::from_millis(50);
 
 /// Acquires a lock; `None` if that was not possible in the given time.
 ///
@@ -42,8 +44,9 @@ pub(crate) async fn acquire(
     let mut action = acquisition.restart();
     let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
-    // A request for this ticket may arrive late, and take a place.
-    let (mut doubtful, mut last_error) = (false, None);
+    // A request for this ticket may arrive late, and take a place; the last answer was that it is
+    // gone.
+    let (mut doubtful, mut gone, mut last_error) = (false, false, None);
     loop {
         // A store that is always ready, without I/O, would keep the thread from other tasks.
         consume_budget().await;
@@ -61,6 +64,7 @@ pub(crate) async fn acquire(
                         if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
                             on_cancel.id = None;
                         }
+                        gone = standing == Standing::Lost;
                         Event::Reply { sent, standing }
                     }
                     Some(Err(error)) if !error.retryable() => return Err(error),
@@ -68,7 +72,7 @@ pub(crate) async fn acquire(
                         // The store's own error says more than that the time is up.
                         let error = failed.and_then(Result::err).or(last_error);
                         last_error = Some(error.unwrap_or_else(|| silence(handles, request)));
-                        doubtful = true;
+                        (doubtful, gone) = (true, false);
                         Event::Failed
                     }
                 }
@@ -93,6 +97,7 @@ pub(crate) async fn acquire(
                 continue;
             }
             Action::GiveUp => return Ok(None),
+            Action::Fail if gone => return Err(undone(handles, request)),
             Action::Fail => return Err(last_error.unwrap_or_else(|| silence(handles, request))),
         };
         action = acquisition.step(clock::now(), fastrand::u64(..), event);
@@ -179,11 +184,22 @@ async fn notice(
 /// The time limit of one answer. It follows from the lease: a later answer would be of little use.
 fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
     let one = (request.lease.length / 3).clamp(SHORT_ANSWER, Duration::from_secs(5));
-    sent.after(one).min(request.limit.max(sent.after(Duration::from_millis(50))))
+    sent.after(one).min(request.limit.max(sent.after(SHORTEST_ANSWER)))
 }
 
 fn silence(handles: &StoreHandles, request: &AcquireRequest) -> Error {
     handles.silence(&request.line)
+}
+
+/// The error of an acquisition whose requests were carried out and undone, each time.
+fn undone(handles: &StoreHandles, request: &AcquireRequest) -> Error {
+    let message = format!(
+        "{} has lost each place for lock \"{}\" that it had given; check whether its sessions end \
+         or its keys are removed",
+        handles.store.address(),
+        request.line
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Hands the ticket of a failed acquisition to the renewer when it is dropped.

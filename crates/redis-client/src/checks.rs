@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::fault::{Fault, says};
 use holdline_base::{Error, ErrorKind};
-use redis::{FromRedisValue, Value};
+use redis::{FromRedisValue, RedisError, Value};
 
 impl Connection {
     /// Connects, checks that the server accepts the login, is new enough and takes no writes of
@@ -86,14 +86,19 @@ fn writes_apart(info: &[String]) -> Option<&'static str> {
     }
 }
 
+/// Whether the server does not know a command or its subcommand.
+fn does_not_know(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.to_ascii_lowercase().starts_with("unknown "))
+}
+
 impl Connection {
     /// Whether the server has sharded channels, decided by the command that Redisson uses too: both
     /// must publish and subscribe in the same way.
     ///
     /// # Errors
     ///
-    /// The user may not ask, or the server did not answer: then nobody knows which way the others
-    /// use.
+    /// The user may not ask, or the server did not answer, or with another error than that it does
+    /// not know the question: then nobody knows which way the others use.
     ///
     /// # Cancel safety
     ///
@@ -101,7 +106,7 @@ impl Connection {
     pub async fn shards(&self) -> Result<bool, Fault> {
         match self.ask_any(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await {
             Ok(_) => Ok(true),
-            Err(Fault::Refused(error)) if !says(&error, "NOPERM") => Ok(false),
+            Err(Fault::Refused(error)) if does_not_know(&error) => Ok(false),
             Err(fault) => Err(fault),
         }
     }
@@ -147,5 +152,22 @@ mod tests {
             assert_eq!(writes_apart(&[info]).is_some(), apart, "{role}, {writable}, {cluster}");
         }
         assert_eq!(writes_apart(&[String::new()]), None, "it does not tell");
+    }
+
+    /// Of Redis 5, 6.2 and 7, and what leaves it open which channels others use.
+    #[test]
+    fn a_server_without_shards_does_not_know_the_question() {
+        for (text, unknown) in [
+            ("ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'.", true),
+            ("ERR unknown subcommand 'SHARDNUMSUB'. Try PUBSUB HELP.", true),
+            ("ERR unknown command 'PUBSUB', with args beginning with: ", true),
+            ("NOPERM this user has no permissions to run the 'pubsub' command", false),
+            ("BUSY Redis is busy running a script.", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+        ] {
+            let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+            let error = value.extract_error().unwrap_err();
+            assert_eq!(does_not_know(&error), unknown, "{error:?}");
+        }
     }
 }

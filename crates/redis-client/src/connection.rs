@@ -421,7 +421,9 @@ impl Connection {
             let (sent, page) = (clock::now(), scan::from(cursor, pattern));
             let reply = pin!(self.converse_over(found.clone(), &page, false, sent));
             let reply = within(sent.after(self.config.timeout), reply).await;
-            cursor = scan::add(reply.unwrap_or(Err(Fault::Silence))?, &mut keys)?;
+            let added = scan::add(reply.unwrap_or(Err(Fault::Silence))?, &mut keys);
+            // A reply of another form may be that to another call, and so may later ones.
+            cursor = added.inspect_err(|_| self.discard(found.number))?;
             if cursor == 0 {
                 return Ok(keys);
             }

@@ -254,7 +254,7 @@ impl Connection {
             if why.is_over() {
                 return why;
             }
-            tracing::debug!(%why, "a connection to ZooKeeper broke");
+            contained(|| tracing::debug!(%why, "a connection to ZooKeeper broke"));
             let heard = self.break_off();
             match self.again(&config, &mut ident, heard).await {
                 Ok(transport) => self.resume(transport),
@@ -348,7 +348,11 @@ impl Connection {
                             tracing::warn!(store, "it has lost confirmed transactions");
                             return Err(Error::WentBack);
                         }
-                        Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
+                        Err(why) => {
+                            contained(
+                                || tracing::debug!(%host, %why, "no connection to ZooKeeper"),
+                            );
+                        }
                     }
                 }
                 tries += u32::from(began.until(clock::now()) >= silence);

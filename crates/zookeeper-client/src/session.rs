@@ -24,6 +24,7 @@ use crate::error::Error;
 use futures_util::FutureExt;
 use holdline_base::clock;
 use holdline_base::liveness::{self, Liveness};
+use holdline_base::sync::contained;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -192,10 +193,10 @@ impl Session {
                     return false;
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "a heartbeat was not answered");
+                    contained(|| tracing::debug!(%error, "a heartbeat was not answered"));
                     clock::pause(Duration::from_millis(50)).await;
                 }
-                None => tracing::debug!("a heartbeat was not answered in time"),
+                None => contained(|| tracing::debug!("a heartbeat was not answered in time")),
             }
         }
     }

@@ -330,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn a_signal_at_the_moment_of_a_loss_reaches_the_command() {
         let client = Client::new(Arc::new(Memory::new()));
-        let lock = Mutex::new(&client, "x").fixed_lease(Duration::from_millis(300));
+        let lock = Mutex::new(&client, "x").fixed_lease(Duration::from_secs(3));
         let hold = HeldLock::Plain(lock.lock().await.unwrap());
         let mut signals = Signals::new().unwrap();
         let printer = Printer { json: false, quiet: true, verbose: false };

@@ -271,14 +271,15 @@ impl Bench {
     /// Writes the files that were asked for.
     fn write(&self, report: &Report) -> Result<(), Failure> {
         let svg = self.svg.as_ref().and_then(|file| Some((file, report.svg()?)));
-        // If all failed, that is the failure.
-        if self.svg.is_some() && svg.is_none() && report.failure().is_none() {
-            return Err(Failure::usage(NO_RATE));
-        }
+        let no_picture = self.svg.is_some() && svg.is_none();
         let csv = self.csv.as_ref().map(|file| (file, report.csv()));
         let html = self.html.as_ref().map(|file| (file, report.html()));
         for (file, text) in [csv, html, svg].into_iter().flatten() {
             fs::write(file, text).map_err(|error| unwritten(file, &error))?;
+        }
+        // If all failed, that is the failure.
+        if no_picture && report.failure().is_none() {
+            return Err(Failure::usage(NO_RATE));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::clock;
+use crate::driver::SHORTEST_ANSWER;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, protect};
 use crate::loss::Loss;
@@ -106,12 +107,17 @@ impl Multi {
         }
         let (start, mut client) = (clock::now(), self.client.clone());
         let end = start.after(client.bounds().response_timeout);
+        let at_least = start.after(SHORTEST_ANSWER); // as for one name, whatever its limit
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
             // All names together have the time limit of one.
             let wait = wait.left_since(start);
             match wait {
-                Wait::Within(time) if time.is_zero() && !guards.is_empty() => return Ok(None),
+                Wait::Within(time)
+                    if time.is_zero() && !guards.is_empty() && clock::now() >= at_least =>
+                {
+                    return Ok(None);
+                }
                 Wait::Not if clock::now() >= end && !guards.is_empty() => {
                     return Err(client.silence(&name));
                 }

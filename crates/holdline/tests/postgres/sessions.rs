@@ -503,3 +503,18 @@ async fn a_row_made_before_is_locked_for_update() {
     guard.unlock().await.expect("it was held");
     assert_eq!(soon("the row", waiting).await.expect("no panic").expect("works"), 1);
 }
+
+/// New connections move the sequence of tokens one after another, which takes a commit each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_for_rows_waits_for_its_turn_as_long_as_an_answer_may_take() {
+    let Some(server) = private("row_turn", &[]) else { return };
+    drop(open(&(server.url() + "&scheme=row")).await.expect("opens"));
+    let sql = server.sql().await;
+    sql.batch_execute("SELECT pg_advisory_lock(4822917106)").await.expect("works");
+    let freed = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        sql.batch_execute("SELECT pg_advisory_unlock(4822917106)").await.expect("works");
+    });
+    open(&(server.url() + "&scheme=row&timeout=20s")).await.expect("it is its turn in the end");
+    freed.await.expect("no panic");
+}

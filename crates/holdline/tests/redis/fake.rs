@@ -7,13 +7,20 @@ use std::thread;
 
 /// A server that answers each command with what `reply` makes of its words. Returns its port.
 pub(crate) fn server(reply: impl Fn(&[&str]) -> String + Send + Sync + 'static) -> u16 {
+    server_of_connections(move |_, words| reply(words))
+}
+
+/// The same; `reply` also learns on which connection, counted from 0, a command came.
+pub(crate) fn server_of_connections(
+    reply: impl Fn(usize, &[&str]) -> String + Send + Sync + 'static,
+) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let port = listener.local_addr().expect("it has one").port();
     let reply = Arc::new(reply);
     thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
             let reply = Arc::clone(&reply);
-            thread::spawn(move || serve(stream, &*reply));
+            thread::spawn(move || serve(stream, &|words| reply(number, words)));
         }
     });
     port

@@ -507,3 +507,22 @@ async fn notices_that_break_at_once_are_subscribed_to_with_growing_pauses() {
     let took = times()[6] - times()[0];
     assert!(took >= Duration::from_millis(630), "{took:?}");
 }
+
+/// A reply of another form may be that to another call, and so may all later ones on the
+/// connection.
+#[tokio::test]
+async fn a_list_whose_reply_makes_no_sense_goes_on_over_another_connection() {
+    let shifted: Arc<Cell<Option<usize>>> = Arc::default();
+    let port = fake::server_of_connections(move |connection, words| match words {
+        ["INFO", ..] => "$0\r\n\r\n".to_owned(),
+        ["EVALSHA", ..] => ":1700000000000000\r\n".to_owned(),
+        ["SCAN", ..] => {
+            let mut shifted = shifted.lock().expect("no panic");
+            let first = *shifted.get_or_insert(connection) == connection;
+            if first { ":1\r\n" } else { "*2\r\n$1\r\n0\r\n*0\r\n" }.to_owned()
+        }
+        _ => "-ERR unknown command\r\n".to_owned(),
+    });
+    let client = open(&format!("redis://127.0.0.1:{port}")).await.expect("opens");
+    assert_eq!(client.list("").await.expect("works"), []);
+}

@@ -75,6 +75,7 @@ async fn a_try_whose_tickets_are_all_lost_is_an_error() {
     let store = Scripted::new(|_, _| Answer::Is(Standing::Lost));
     let error = Mutex::new(&store.client(), "x").try_lock().await.expect_err("nobody holds it");
     assert_eq!((error.kind(), store.entries().len()), (ErrorKind::Unavailable, 5));
+    assert!(error.to_string().contains("lost each place"), "{error}");
 }
 
 #[tokio::test(flavor = "current_thread")]

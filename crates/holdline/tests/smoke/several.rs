@@ -336,3 +336,16 @@ async fn a_downgrade_without_an_answer_returns_the_guard() {
         }
     }
 }
+
+/// As a single lock: what is free needs no time to wait.
+#[tokio::test(flavor = "current_thread")]
+async fn several_free_locks_are_acquired_without_time_to_wait() {
+    let client = memory().await;
+    let both = Multi::new(&client, ["a", "b"]);
+    // A busy machine may take longer than a store has in any case.
+    until("both are acquired", async || {
+        let guard = both.lock_within(Duration::ZERO).await.expect("memory works");
+        guard.is_some_and(|guard| guard.guards().len() == 2)
+    })
+    .await;
+}

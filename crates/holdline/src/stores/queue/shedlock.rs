@@ -272,7 +272,12 @@ impl<D: Dialect> AsyncStore for Shedlock<D> {
             }
             _ => Standing::Admitted(Seq(0)),
         };
-        self.unanswered.remove(ticket.id);
+        // An earlier request of this ticket may yet take the row, unknown to its caller.
+        let may_take = matches!(standing, Standing::Waiting { .. })
+            && self.dialect.in_flight().in_doubt(ticket.id);
+        if !may_take {
+            self.unanswered.remove(ticket.id);
+        }
         Ok(standing)
     }
 

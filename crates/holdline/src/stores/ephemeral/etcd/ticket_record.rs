@@ -135,10 +135,11 @@ impl TicketRecord {
 
     /// Lets another ticket enter, if the outcome of this one's writes is known.
     pub(super) fn settle(&self) {
-        let mut place = self.place();
-        if place.create != 0 || place.is_settled() {
-            place.permit = None;
-        }
+        let permit = {
+            let mut place = self.place();
+            if place.create != 0 || place.is_settled() { place.permit.take() } else { None }
+        };
+        drop(permit); // outside of the mutex: it wakes another caller
     }
 
     /// Records that its key is there, as it was created and last written.

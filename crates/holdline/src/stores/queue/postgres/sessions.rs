@@ -77,11 +77,11 @@ const NOTICE_SETTINGS: &str =
 const LIMIT_WAITS: &str = "SET LOCAL lock_timeout = 800";
 
 /// Moves the sequence forward by more than a server crash can take back, and to the server's clock
-/// if that is later. One client at a time does so, and the others wait for a second at most: while
-/// the server cannot commit, it would keep them waiting long after they have given up. The message
-/// is a transaction of its own, without BEGIN, so that an error leaves none open.
+/// if that is later. One client at a time does so, and the others wait for the time of an answer at
+/// most: while the server cannot commit, it would keep them waiting long after they have given up.
+/// The message is a transaction of its own, without BEGIN, so that an error leaves none open.
 const FORWARD: &str = "\
-    SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = 1000; \
+    SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {timeout}; \
     SELECT pg_advisory_xact_lock(4822917106); \
     SELECT setval('\"holdline\".lock_token', \
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
@@ -93,6 +93,11 @@ const OLDEST_FOR_ADVISORY: i32 = 140_000;
 /// The oldest server version with `transaction_timeout`.
 const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
+fn forward(address: &Address) -> String {
+    let timeout = address.timeout.as_millis().to_string();
+    statement(&address.schema, FORWARD).replace("{timeout}", &timeout)
+}
+
 /// Prepares a new connection. Settings are not changed in a session that a proxy took from another
 /// client.
 pub(super) async fn prepare(mut session: Session, address: &Arc<Address>) -> Answer<Conn> {
@@ -101,7 +106,7 @@ pub(super) async fn prepare(mut session: Session, address: &Arc<Address>) -> Ans
         if advisory {
             return Mark::set(&session).await.map(|mark| (Some(mark), 0));
         }
-        let answers = session.answers(&statement(&address.schema, FORWARD)).await?;
+        let answers = session.answers(&forward(address)).await?;
         Ok((None, answers.iter().find_map(sequence_of).unwrap_or(0)))
     };
     let (version, start) = join(check_server(&session, address), start).await;
@@ -263,7 +268,7 @@ impl Sessions {
             "ROLLBACK; {LIMIT_WAITS}; SET LOCAL synchronous_commit = off; \
              INSERT INTO {schema}.lock_row (name) VALUES ({name}) ON CONFLICT DO NOTHING"
         );
-        let forward = format!("ROLLBACK; {}", statement(&self.address.schema, FORWARD));
+        let forward = format!("ROLLBACK; {}", forward(&self.address));
         let Conn { session, sequence, .. } = &*claim.conn;
         for last in [false, false, true] {
             let answer = match session.answers(&take).await {

@@ -135,11 +135,8 @@ impl Redis {
             Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
             Err(_) if names.len() == 1 => return Ok(Vec::new()), // it is no line
             Err(_) => {
-                let mut found = Vec::new();
-                for name in names {
-                    found.extend(Box::pin(self.busy(vec![name])).await?);
-                }
-                return Ok(found);
+                let each = names.into_iter().map(|name| Box::pin(self.busy(vec![name])));
+                return futures_util::stream::iter(each).buffered(64).try_concat().await;
             }
         };
         let Value::Array(numbers) = &value else {

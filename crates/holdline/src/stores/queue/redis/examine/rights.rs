@@ -68,9 +68,13 @@ const REDISSON_SHARDS: [&str; 3] = [
     "SSUBSCRIBE redisson_lock__channel:{x}",
     "PUBSUB SHARDNUMSUB",
 ];
-/// The commands that wake other libraries' waiters for a string.
-const SIGNAL_LIST: &str = "LPUSH LIST 1";
-const SIGNAL_CHANNEL: &str = "PUBLISH SIGNAL x";
+/// The commands that wake other libraries' waiters for a string, and what a user may lack.
+const SIGNAL_LIST: (&str, &str) =
+    ("LPUSH LIST 1", "allow +lpush on the keys of signal_list, else its waiters are not woken");
+const SIGNAL_CHANNEL: (&str, &str) = (
+    "PUBLISH SIGNAL x",
+    "allow +publish on the channels of signal_channel, else its waiters are not woken",
+);
 /// The command that locks in a cluster need besides: without it, those of a slot that moves fail.
 const IN_CLUSTER: &str = "ASKING";
 /// The command that only inspection needs.
@@ -84,10 +88,7 @@ pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mu
         Layout::String => STRING.to_vec(),
         Layout::Redisson => REDISSON.to_vec(),
     };
-    let signals = &server.config.signals;
     commands.extend(in_cluster.then_some(IN_CLUSTER));
-    commands.extend((!signals.list.is_empty()).then_some(SIGNAL_LIST));
-    commands.extend((!signals.channel.is_empty()).then_some(SIGNAL_CHANNEL));
     match server.config.layout {
         Layout::Redisson if in_cluster => commands.extend(REDISSON_SHARDS),
         Layout::Redisson => commands.extend(REDISSON_CHANNELS),
@@ -112,7 +113,7 @@ pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mu
         }
     };
     // Without the channels, waiters only poll more often.
-    let of_waiters = ["SUBSCRIBE", "PUBLISH", "SSUBSCRIBE", "SPUBLISH", "PUBSUB", "LPUSH"];
+    let of_waiters = ["SUBSCRIBE", "PUBLISH", "SSUBSCRIBE", "SPUBLISH"];
     let (channels, locks): (Vec<String>, Vec<String>) =
         needed.into_iter().partition(|command| of_waiters.contains(&command.as_str()));
     if !locks.is_empty() {
@@ -129,7 +130,10 @@ pub(super) async fn examine(server: &mut Server, in_cluster: bool, findings: &mu
         findings.ok("rights", "all commands that locks need are allowed");
     }
     let batches = !in_cluster && server.config.layout == Layout::Line;
+    let signals = &server.config.signals;
     let useful = [
+        (!signals.list.is_empty()).then_some(SIGNAL_LIST),
+        (!signals.channel.is_empty()).then_some(SIGNAL_CHANNEL),
         Some((LOOKING, "allow +scan, if this user is to list locks (`holdline status`)")),
         batches.then_some((BATCHING, "allow +mget: many simultaneous locks then cost less")),
     ];
@@ -154,8 +158,14 @@ async fn refused(server: &mut Server, commands: &[&str]) -> Result<Option<Vec<St
     let signals = &server.config.signals;
     let (list, signal) = (format!("{}{NAME}", signals.list), format!("{}{key}", signals.channel));
     let whole = |command: &&str| {
-        let command = command.replace("CHANNEL", &channel).replace("KEY", &key);
-        command.replace("LIST", &list).replace("SIGNAL", &signal)
+        let words = command.split(' ').map(|word| match word {
+            "CHANNEL" => &channel,
+            "KEY" => &key,
+            "LIST" => &list,
+            "SIGNAL" => &signal,
+            word => word,
+        });
+        words.collect::<Vec<&str>>().join(" ")
     };
     let commands: Vec<String> = commands.iter().map(whole).collect();
     // Without keys, so that any node of a cluster can answer.

@@ -1,6 +1,7 @@
 -- The key of the clock, PREFIXclock: a time that the server's clock had reached. Tokens of lines
 -- without a key go on from there if the clock was set back. No token that the clock gave is higher
--- by more than `span`, because the first of a line in each span (0: none) calls this.
+-- by more than `span`, because the first of a line in each span (0: none) calls this; unless the line
+-- had a number of that span before it began, which a quorum asks for.
 local MOST = 9007199254740991
 
 -- Brings the key up to date. Returns the time that it had, or 0.
