@@ -44,8 +44,8 @@ pub(crate) async fn acquire(
     let mut action = acquisition.restart();
     let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
-    // A request for this ticket may arrive late, and take a place; the last answer was that it is
-    // gone.
+    // Whether a request for this ticket may arrive late, and take a place; and whether the last
+    // answer was that it has none any more.
     let (mut doubtful, mut gone, mut last_error) = (false, false, None);
     loop {
         // A store that is always ready, without I/O, would keep the thread from other tasks.
