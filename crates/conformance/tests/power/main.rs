@@ -55,6 +55,19 @@ fn on_workers(test: impl Future<Output = ()>) {
     threads.expect("the system gives a runtime").block_on(test);
 }
 
+/// Runs a case that has failed once more, alone, until it passes or has failed too often.
+async fn passes_alone(case: &Case, failed: Outcome, toy: impl Fn() -> Arc<Toy>) {
+    let mut outcome = failed;
+    for _ in 0..AGAIN {
+        println!("again: {outcome}");
+        outcome = case.run(toy()).await;
+        if outcome.verdict == Verdict::Passed {
+            break;
+        }
+    }
+    assert_eq!(outcome.verdict, Verdict::Passed, "{outcome}");
+}
+
 /// Runs all claimed cases, and those that fail once more, alone: the machine may have stood still.
 #[test]
 fn a_sound_store_passes_the_suite() {
@@ -72,15 +85,8 @@ fn a_sound_store_passes_the_suite() {
             Verdict::Failed(_) => failed.push((outcome, case)),
         })
         .await;
-        for (mut outcome, case) in failed {
-            for _ in 0..AGAIN {
-                println!("again: {outcome}");
-                outcome = case.run(Arc::clone(&toy) as _).await;
-                if outcome.verdict == Verdict::Passed {
-                    break;
-                }
-            }
-            assert_eq!(outcome.verdict, Verdict::Passed, "{outcome}");
+        for (outcome, case) in failed {
+            passes_alone(&case, outcome, || Arc::clone(&toy)).await;
             passed += 1;
         }
         let all = claimed().len();
@@ -111,23 +117,16 @@ fn no_case_fails_for_the_times_of_stores_with_bugs() {
     on_workers(async {
         let cases = claimed();
         let names: BTreeSet<&str> = BUGS.iter().map(|(_, name)| *name).collect();
-        let run =
-            async |case: &Case| case.run(Arc::new(Toy::sound(SHORT_LEASE, SHORT_LIMIT))).await;
+        let sound = || Arc::new(Toy::sound(SHORT_LEASE, SHORT_LIMIT));
         let catching = cases.iter().filter(|case| names.contains(case.name()));
-        let runs = catching.map(|case| async move { (run(case).await, case) });
+        let runs = catching.map(|case| async move { (case.run(sound()).await, case) });
         let mut runs = stream::iter(runs.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
         let mut failed = Vec::new();
         while let Some((outcome, case)) = runs.next().await {
             failed.extend((outcome.verdict != Verdict::Passed).then_some((outcome, case)));
         }
-        for (mut outcome, case) in failed {
-            for _ in 0..AGAIN {
-                if outcome.verdict != Verdict::Passed {
-                    println!("again: {outcome}");
-                    outcome = run(case).await;
-                }
-            }
-            assert_eq!(outcome.verdict, Verdict::Passed, "{outcome}");
+        for (outcome, case) in failed {
+            passes_alone(case, outcome, sound).await;
         }
     });
 }

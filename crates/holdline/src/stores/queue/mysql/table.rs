@@ -121,14 +121,9 @@ impl AsyncStore for Table {
             .ok_or_else(|| invalid_reply(&self.connections, line))?;
         match (how, &standing) {
             (Enter::Queue, Ok(Standing::Waiting { .. })) => busy.add(line),
-            // Others may hold beside it, and one of them have the first place. That may leave, so
-            // the quick way is tried again now and then.
+            // Others may hold beside it, and one of them have the first place.
             (Enter::Keep(_), Ok(Standing::Admitted(_))) if ticket.weight < ticket.capacity => {
-                if fastrand::u8(..16) == 0 {
-                    behind.remove(ticket.id);
-                } else {
-                    behind.insert(ticket.id);
-                }
+                behind.insert(ticket.id);
             }
             _ => {}
         }
