@@ -4,6 +4,7 @@ use crate::program::{Program, in_path};
 use crate::wheel;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Keeps the packages from starting services, whatever happens to the installation.
 const APT_INSTALL: &str = include_str!("apt-install.sh");
@@ -57,9 +58,12 @@ fn fetch(program: &Program) {
 /// Installs these Debian packages, if this machine allows it. Never an error: the caller checks
 /// afterwards.
 pub fn packages_from_apt(packages: &BTreeSet<&str>) {
+    /// The first of two installations would remove what keeps the second's services from starting.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if packages.is_empty() || !may_install() {
         return;
     }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut command) = as_root() else { return };
     let shown = packages.iter().copied().collect::<Vec<_>>().join(" ");
     eprintln!("installing {shown} with apt-get (HOLDLINE_NO_INSTALL=1 prevents this)");

@@ -10,6 +10,7 @@ pub(crate) mod tools;
 use crate::{Outcome, servers};
 use guard::Guard;
 use holdline_testkit::Topology;
+use plans::Plan;
 use report::Report;
 pub(crate) use report::Verdict;
 use std::fs::File;
@@ -18,7 +19,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use steps::{Step, Work};
 use tools::Tool;
@@ -43,28 +44,18 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
     let missing = missing_file();
     let _ = std::fs::remove_file(&missing); // of a run with this number that was killed
-    let mut common = Common {
+    let common = Common {
         in_ci,
         deadline: in_ci.then(|| Instant::now() + CI_BUDGET),
         guard: Guard::start(&to_stop_at_the_end(&needs)?)?,
-        variables: Vec::new(),
+        variables: OnceLock::new(),
         missing,
         report: Mutex::default(),
     };
-    let needed = not_given(&needs);
     std::thread::scope(|scope| {
-        scope.spawn(|| servers::install(&needed));
-        for step in plans.iter().flat_map(|plan| plan.first) {
-            common.step(step);
-        }
+        scope.spawn(|| common.aside(plans.iter().flat_map(|plan| plan.aside)));
+        common.steps_of(&plans, &not_given(&needs));
     });
-    common.start_servers(&needed);
-    for plan in plans.iter().filter(|plan| !plan.tools.is_empty()) {
-        common.look_for(plan.tools);
-    }
-    for step in plans.iter().flat_map(|plan| plan.steps) {
-        common.step(step);
-    }
     common.report_missing();
     let Common { guard, report, .. } = common;
     guard.finish();
@@ -104,15 +95,32 @@ struct Common {
     deadline: Option<Instant>,
     guard: Guard,
     /// Environment variables for the steps: the servers' addresses.
-    variables: Vec<(&'static str, String)>,
+    variables: OnceLock<Vec<(&'static str, String)>>,
     /// The tests that were not run.
     missing: PathBuf,
     report: Mutex<Report>,
 }
 
 impl Common {
+    fn steps_of(&self, plans: &[&'static Plan], needed: &[&'static Topology]) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| servers::install(needed));
+            for step in plans.iter().flat_map(|plan| plan.first) {
+                self.step(step);
+            }
+        });
+        self.start_servers(needed);
+        for plan in plans.iter().filter(|plan| !plan.tools.is_empty()) {
+            self.look_for(plan.tools);
+        }
+        for step in plans.iter().flat_map(|plan| plan.steps) {
+            self.step(step);
+        }
+    }
+
     /// Starts what the tests need. Each topology is a row of the final table.
-    fn start_servers(&mut self, needed: &[&'static Topology]) {
+    fn start_servers(&self, needed: &[&'static Topology]) {
+        let mut variables = Vec::new();
         for topology in needed {
             report::heading(&format!("servers: {}", topology.name));
             let begun = Instant::now();
@@ -125,7 +133,7 @@ impl Common {
                         if let Some(remark) = started.remark {
                             println!("{remark}");
                         }
-                        self.variables.push((topology.env, started.url));
+                        variables.push((topology.env, started.url));
                         Verdict::Passed
                     }
                     Err(message) => Verdict::Failed(message),
@@ -133,6 +141,7 @@ impl Common {
             };
             self.report().add(&format!("servers: {}", topology.name), begun.elapsed(), verdict);
         }
+        self.variables.get_or_init(|| variables);
     }
 
     /// Tools are a row of the final table.
@@ -167,13 +176,11 @@ impl Common {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let at_once = if cores > 1 { AT_ONCE } else { 1 };
         let next = AtomicUsize::new(0);
-        let one_after_another = |steps: &[Step]| steps.iter().for_each(|step| self.announced(step));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                lower_priority();
-                one_after_another(others);
-            });
-            one_after_another(first);
+            scope.spawn(|| self.aside(others));
+            for step in first {
+                self.announced(step);
+            }
             for _ in 0..at_once {
                 scope.spawn(|| {
                     while let Some(step) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -182,6 +189,14 @@ impl Common {
                 });
             }
         });
+    }
+
+    /// Runs steps one after another, while a processor is idle.
+    fn aside<'a>(&self, steps: impl IntoIterator<Item = &'a Step>) {
+        lower_priority();
+        for step in steps {
+            self.announced(step);
+        }
     }
 
     fn announced(&self, step: &Step) {
@@ -258,7 +273,8 @@ impl Run<'_> {
         self.run(command, &format!("{} {}", program.display(), args.join(" ")))
     }
 
-    fn run(&self, mut command: Command, shown: &str) -> Verdict {
+    /// Runs any command, which is shown like this.
+    pub(crate) fn run(&self, mut command: Command, shown: &str) -> Verdict {
         let Common { in_ci, deadline, guard, variables, missing, .. } = self.common;
         let mut said = Ok(());
         match self.log {
@@ -271,7 +287,7 @@ impl Run<'_> {
                 }
             }
         }
-        command.envs(variables.iter().map(|(name, url)| (*name, url)));
+        command.envs(variables.get().into_iter().flatten().map(|(name, url)| (*name, url)));
         // In CI nothing is noted: there a test that lacks something fails. And incremental
         // compilation, which helps a second build, would only make the first one slower.
         if *in_ci {

@@ -16,6 +16,10 @@ pub(super) struct Plan {
     pub(super) needs: &'static [&'static str],
     /// The tools that it needs.
     pub(super) tools: &'static [&'static [Tool]],
+    /// Steps of the lowest priority, one after another from the beginning on: their compilation
+    /// uses the processors that the first steps leave idle. They use other folders than these,
+    /// whose builds would wait for them.
+    pub(super) aside: &'static [Step],
     /// The steps that need neither. Missing servers are fetched meanwhile.
     pub(super) first: &'static [Step],
     pub(super) steps: &'static [Step],
@@ -26,7 +30,7 @@ const fn step(name: &'static str, work: Work) -> Step {
 }
 
 const fn part(name: &'static str, about: &'static str, steps: &'static [Step]) -> Plan {
-    Plan { name, about, needs: &[], tools: &[], first: &[], steps }
+    Plan { name, about, needs: &[], tools: &[], aside: &[], first: &[], steps }
 }
 
 const fn on(needs: &'static [&'static str], plan: Plan) -> Plan {
@@ -72,6 +76,7 @@ pub(super) const WHOLE: Plan = Plan {
         "mysql",
     ],
     tools: &[tools::ETCDCTL, tools::GALERA, tools::LANGUAGES],
+    aside: &[PACKAGES, DENY],
     first: &[FORMAT, CLIPPY, TIDY, step("build of the tests", Tests(&["--no-run"]))],
     steps: &[step(
         "tests, and the rest beside them",
@@ -101,11 +106,8 @@ const WAITING_TESTS: &[Step] = &[
     step("reaper", Tests(&["--test", "reaper"])),
 ];
 
-/// What needs no servers: mostly compilation, while no test needs the processors. The first ones
-/// use other folders than the tests, whose builds would wait for them.
+/// What needs no servers: mostly compilation, while no test needs the processors.
 const BESIDE_TESTS: &[Step] = &[
-    DENY,
-    PACKAGES,
     SIMULATION,
     step("each store alone", Own(steps::each_store_alone)),
     step("another Unix", Own(steps::another_unix)),
