@@ -41,6 +41,18 @@ pub struct Unpromised {
     pub of_target: bool,
 }
 
+impl Unpromised {
+    /// Under this fault, these rules are not promised to any process.
+    pub fn to_all(fault: FaultKind, rules: impl Into<Vec<Rule>>) -> Self {
+        Unpromised { fault, rules: rules.into(), of_target: false }
+    }
+
+    /// Under this fault of a process, these rules are not promised to that process.
+    pub fn to_its_target(fault: FaultKind, rules: impl Into<Vec<Rule>>) -> Self {
+        Unpromised { fault, rules: rules.into(), of_target: true }
+    }
+}
+
 /// The expectations of a check. Times are in nanoseconds.
 ///
 /// The default is the strictest mutex on a perfect network; a test relaxes what its store does not

@@ -122,11 +122,7 @@ impl Row {
 
     /// The promises of broken nodes: an election takes part of so short a lease.
     fn shaken(&self, ways: &[Arc<dyn Breakage>]) -> Expect {
-        let excuse = |way: &Arc<dyn Breakage>| Unpromised {
-            fault: way.kind(),
-            rules: vec![Rule::R12],
-            of_target: false,
-        };
+        let excuse = |way: &Arc<dyn Breakage>| Unpromised::to_all(way.kind(), [Rule::R12]);
         let unpromised = ways.iter().map(excuse).collect();
         let (late_ns, settle_ns) = (self.late[1], self.settle);
         let min_share_percent = self.share;

@@ -110,7 +110,7 @@ impl Row {
         let store = place.faults();
         let excuse = |way: &Arc<dyn Breakage>| {
             let rules = self.unpromised(&way.kind());
-            (!rules.is_empty()).then(|| Unpromised { fault: way.kind(), rules, of_target: false })
+            (!rules.is_empty()).then(|| Unpromised::to_all(way.kind(), rules))
         };
         let unpromised = store.iter().filter_map(excuse).collect();
         let expect = Expect { min_expiries: 1, min_share_percent: 0, unpromised, ..self.strict() };

@@ -42,8 +42,7 @@ pub(crate) fn strict() -> Expect {
 /// admitted beside their holders, which learn of it when they renew; and their order. Tokens still
 /// rise, and stale ones are refused.
 pub(crate) fn forgetful(fault: FaultKind) -> Unpromised {
-    let rules = vec![Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12];
-    Unpromised { fault, rules, of_target: false }
+    Unpromised::to_all(fault, [Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12])
 }
 
 /// The arguments of a server that syncs everything before it acknowledges it.

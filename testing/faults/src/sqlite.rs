@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = cases![
 
 /// The promises of the file store: everything.
 fn strict() -> Expect {
-    let stuck = |fault| Unpromised { fault, rules: vec![Rule::R12], of_target: false };
+    let stuck = |fault| Unpromised::to_all(fault, [Rule::R12]);
     Expect {
         fifo: true,
         keeps_leases: true,

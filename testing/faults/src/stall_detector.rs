@@ -57,7 +57,7 @@ pub(crate) fn kind() -> FaultKind {
 /// The excuse of a stall: the process that got no time records the notice of a loss late. That it
 /// may lose a lock or a place by that is so under any fault.
 pub(crate) fn unpromised() -> Unpromised {
-    Unpromised { fault: kind(), rules: vec![Rule::R5], of_target: true }
+    Unpromised::to_its_target(kind(), [Rule::R5])
 }
 
 /// A stall that has just ended.

@@ -44,18 +44,18 @@ fn only_the_named_rules_are_excused_and_only_under_the_named_fault() {
 #[test]
 fn a_fault_that_excuses_its_target_excuses_no_other_process() {
     let stalled = || FaultKind::Other("stalled".to_owned());
-    let expect = |of_target| {
-        let unpromised = vec![Unpromised { fault: stalled(), rules: vec![Rule::R5], of_target }];
-        Expect { unpromised, settle_ns: 0, ..Expect::small() }
-    };
+    let expect =
+        |unpromised| Expect { unpromised: vec![unpromised], settle_ns: 0, ..Expect::small() };
+    let of_target = expect(Unpromised::to_its_target(stalled(), [Rule::R5]));
+    let of_all = expect(Unpromised::to_all(stalled(), [Rule::R5]));
     let late = |target| {
         let told = vec![event(140, "a", Op::Lost, Phase::Info, 1)];
         [grant("a", 1, 0, 1), told, held("b", 1, 120, 130, 2), fault(stalled(), target, (105, 140))]
     };
-    passes(Rule::R5, &late(Some("a")), &expect(true));
-    passes(Rule::R5, &late(None), &expect(true));
-    fails(Rule::R5, &late(Some("b")), &expect(true));
-    passes(Rule::R5, &late(Some("b")), &expect(false));
+    passes(Rule::R5, &late(Some("a")), &of_target);
+    passes(Rule::R5, &late(None), &of_target);
+    fails(Rule::R5, &late(Some("b")), &of_target);
+    passes(Rule::R5, &late(Some("b")), &of_all);
 }
 
 /// What is shown of a violation goes on after it: until the holder was told.
@@ -65,8 +65,7 @@ fn a_fault_excuses_nothing_that_was_complete_before_it() {
     let expect = Expect { settle_ns: 0, ..forgets() };
     passes(Rule::R1, &[overlap(), flush(15)], &expect);
     fails(Rule::R1, &[overlap(), flush(50)], &expect);
-    let rules = vec![Rule::R5];
-    let unpromised = vec![Unpromised { fault: FaultKind::StoreFlush, rules, of_target: false }];
+    let unpromised = vec![Unpromised::to_all(FaultKind::StoreFlush, [Rule::R5])];
     let expect = Expect { unpromised, settle_ns: 0, ..Expect::small() };
     let late = |at| {
         let told = vec![event(140, "a", Op::Lost, Phase::Info, 1)];

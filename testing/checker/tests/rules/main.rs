@@ -47,9 +47,8 @@ fn flush(at: u64) -> Vec<Event> {
 }
 
 fn forgets() -> Expect {
-    let unpromised =
-        Unpromised { fault: FaultKind::StoreFlush, rules: vec![Rule::R1], of_target: false };
-    Expect { unpromised: vec![unpromised], ..Expect::small() }
+    let unpromised = vec![Unpromised::to_all(FaultKind::StoreFlush, [Rule::R1])];
+    Expect { unpromised, ..Expect::small() }
 }
 
 fn passes(rule: Rule, events: &[Vec<Event>], expect: &Expect) {

@@ -209,8 +209,7 @@ impl OutageRun<'_> {
             expect.fences = Fences::None;
         }
         if !capabilities.survives_restart {
-            let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
-            expect.unpromised.push(Unpromised { fault, rules, of_target: false });
+            expect.unpromised.push(Unpromised::to_all(FaultKind::StoreRestart, [Rule::R4]));
         }
         expect.unpromised.push(stall_detector::unpromised());
         // On a busy machine a server may answer nothing for so long, without any fault.
