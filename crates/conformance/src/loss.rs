@@ -19,6 +19,7 @@ group! { "loss":
     protect_goes_on_if_asked_to,
     a_hint_is_looked_into_at_once,
     a_false_hint_changes_nothing,
+    a_lost_guard_that_is_kept_keeps_no_task_out,
     once_lost_always_lost,
     unlock_says_how_it_went,
     an_unconfirmed_unlock_goes_on,
@@ -135,6 +136,26 @@ async fn a_false_hint_changes_nothing(ctx: Ctx) {
     line(&one, &name, 1, 0).await;
     held.unlock().await.expect("it was held");
     chaos.hint(holdline::store::TicketId(0));
+}
+
+/// Neither one that waits already, nor one that comes later.
+async fn a_lost_guard_that_is_kept_keeps_no_task_out(ctx: Ctx) {
+    let (other, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, client) = ctx.chaos().await;
+    let lock = Mutex::new(&client, &name).lease(ctx.longer(600));
+    let lost = lock.lock().await.expect("works");
+    let line = holdline::Name::new(&name).expect("a good name");
+    let lose = async {
+        other.store().leave(&line, lost.ticket()).await.expect("the store is there");
+        chaos.hint(lost.ticket());
+    };
+    let (next, ()) = in_time("the waiting task", async { tokio::join!(lock.lock(), lose) }).await;
+    let next = next.expect("works");
+    assert!(next.is_valid() && !lost.is_valid());
+    next.unlock().await.expect("it was held");
+    let last = in_time("the next task", lock.lock()).await.expect("works");
+    assert_eq!(lost.unlock().await.expect_err("it was lost").kind(), ErrorKind::Lost);
+    last.unlock().await.expect("it was held");
 }
 
 /// The store answers again after the deadline: the loss stands.

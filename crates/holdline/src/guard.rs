@@ -3,7 +3,7 @@
 use crate::availability::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::held_lock::HeldLock;
+use crate::held_lock::{HeldLock, LocalPlace};
 use crate::loss::Loss;
 use crate::loss_notice::{GuardEnd, LossNotice};
 use crate::names::Name;
@@ -14,7 +14,6 @@ use crate::store::{Capabilities, Seq, check_lease};
 use holdline_kernel::Lease;
 use pin_project_lite::pin_project;
 use std::future::{Future, poll_fn};
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,28 +22,18 @@ use std::time::{Duration, Instant};
 /// The time limit of one answer to a guard that extends or changes its lock.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// A guard's permit of the local queue, returned when the guard ends.
-pub(crate) trait Handover: Send + Sync {
-    /// Offers the lock, still held, to the next waiter of this process.
-    fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
-    /// Notes that the store is asked to release the lock: from now on only it knows who holds it.
-    fn releases(&mut self);
-    /// Returns the permits that a downgrade to this weight frees.
-    fn downgrade(&mut self, weight: u32);
-}
-
 /// The guard of a held lock. Dropping it releases the lock in the background;
 /// [`unlock`](Guard::unlock) releases it and reports the result.
 ///
 /// The lock is renewed in the background until it is released (unless it has a fixed lease).
 /// Renewal can fail, and the process can be paused for longer than the lease. So either stop the
 /// guarded work when the lock is [lost](Guard::lost), as [`protect`](Guard::protect) does, or pass
-/// the fencing [token](Guard::token) to a resource that checks it.
+/// the fencing [token](Guard::token) to a resource that checks it. A guard whose lock is lost keeps
+/// nobody out, in this process or another.
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct Guard {
     held: Arc<HeldLock>,
     token: Seq,
-    pass: Option<Box<dyn Handover>>,
     on_loss: OnLoss,
     end: GuardEnd,
     /// Whether the lock has passed to another guard.
@@ -54,9 +43,9 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(held: Arc<HeldLock>, token: Seq, pass: Option<Box<dyn Handover>>) -> Self {
+    pub(crate) fn new(held: Arc<HeldLock>, token: Seq) -> Self {
         let (end, on_loss) = (GuardEnd::default(), OnLoss::Stop);
-        Guard { held, token, pass, on_loss, end, passed_on: false, empty: false }
+        Guard { held, token, on_loss, end, passed_on: false, empty: false }
     }
 
     pub(crate) fn on_loss(mut self, on_loss: OnLoss) -> Self {
@@ -266,7 +255,7 @@ impl Guard {
             if follows {
                 // The release has begun: from now on, most entries are sent along with it, or after
                 // it.
-                self.pass = None;
+                drop(held.take_local_place());
             }
             polled
         });
@@ -290,17 +279,17 @@ impl Guard {
     /// Ends the hold before the store is asked to release the lock. Returns whether it was held.
     fn begin_release(&mut self) -> bool {
         renewer::unregister(&self.held);
-        if let Some(pass) = &mut self.pass {
-            pass.releases();
-        }
+        self.held.with_local_place(LocalPlace::releases);
         self.held.release()
     }
 
     /// Passes the lock to the next waiter of this process, if handoff is enabled.
     fn hand_over(&mut self) -> bool {
-        let Some(pass) = &mut self.pass else { return false };
-        if self.held.is_valid() && pass.hand_over(&self.held, self.token) {
+        let offer =
+            |place: &mut (dyn LocalPlace + 'static)| place.hand_over(&self.held, self.token);
+        if self.held.is_valid() && self.held.with_local_place(offer) == Some(true) {
             (self.empty, self.passed_on) = (true, true);
+            drop(self.held.take_local_place());
         }
         self.empty
     }
@@ -312,9 +301,7 @@ impl Guard {
             return Err(unsupported(store, "downgrades of read-write locks"));
         }
         self.change(Some(weight), None).await?;
-        if let Some(pass) = &mut self.pass {
-            pass.downgrade(weight);
-        }
+        self.held.with_local_place(|place| place.downgrade(weight));
         Ok(())
     }
 
@@ -420,7 +407,7 @@ impl Drop for Guard {
         self.begin_release();
         self.end.end(self.held.was_lost());
         let mut leave = PendingRelease::of(&self.held);
-        leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);
+        leave.then = self.held.take_local_place().map(|place| Box::new(place) as _);
         renewer::release_later(leave);
     }
 }
@@ -468,7 +455,7 @@ mod tests {
         renewer::start().expect("there is a thread");
         let lease = Lease { length: Duration::from_secs(60), margin: Duration::ZERO };
         let held = Arc::new(asked_for(lease.length, TicketId(0xd409), lease));
-        let (handles, guard) = (Arc::clone(&held.handles), Guard::new(held, Seq(1), None));
+        let (handles, guard) = (Arc::clone(&held.handles), Guard::new(held, Seq(1)));
         let notice = guard.loss_notice();
         let panics = tracing::subscriber::set_default(panicking_subscriber());
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(guard)));

@@ -30,6 +30,17 @@ const RELEASED: u8 = 2;
 /// Lost, because the store has no such holder: another may be admitted already.
 const GONE: u8 = 3;
 
+/// The place of a lock's holder in the local queue. It ends when the guard does, or when the lock
+/// is lost: from then on the tasks behind it ask the store, as other processes do.
+pub(crate) trait LocalPlace: Send + Sync {
+    /// Offers the lock, still held, to the next waiter of this process.
+    fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
+    /// Notes that the store is asked to release the lock: from now on only it knows who holds it.
+    fn releases(&mut self);
+    /// Returns the permits that a downgrade to this weight frees.
+    fn downgrade(&mut self, weight: u32);
+}
+
 /// One lock, from its grant to its end.
 pub(crate) struct HeldLock {
     pub(crate) handles: Arc<StoreHandles>,
@@ -42,6 +53,7 @@ pub(crate) struct HeldLock {
     /// The cause of the loss, once it is known for certain.
     cause: OnceLock<Loss>,
     changing: Mutex<Changing>,
+    local_place: Mutex<Option<Box<dyn LocalPlace>>>,
     loss: Notify,
 }
 
@@ -81,8 +93,29 @@ impl HeldLock {
             deadline,
             cause: OnceLock::new(),
             changing: Mutex::new(changing),
+            local_place: Mutex::new(None),
             loss: Notify::new(),
         }
+    }
+
+    /// Keeps the holder's place in the local queue until it is taken, or the lock is lost.
+    pub(crate) fn keep_local_place(&self, place: Box<dyn LocalPlace>) {
+        *self.local_place.lock() = Some(place);
+        if self.is_over() {
+            drop(self.take_local_place());
+        }
+    }
+
+    pub(crate) fn with_local_place<T>(
+        &self,
+        work: impl FnOnce(&mut (dyn LocalPlace + 'static)) -> T,
+    ) -> Option<T> {
+        self.local_place.lock().as_deref_mut().map(work)
+    }
+
+    /// Takes the place in the local queue, which lets the next task pass when it is dropped.
+    pub(crate) fn take_local_place(&self) -> Option<Box<dyn LocalPlace>> {
+        self.local_place.lock().take()
     }
 
     pub(crate) fn until(&self) -> Time {
@@ -214,6 +247,7 @@ impl HeldLock {
         // too, and the drop of a guard goes on if it panics.
         contained(|| self.loss.notify_waiters());
         if was_held {
+            contained(|| drop(self.take_local_place()));
             self.metrics.released(clock::now(), self.since);
             self.metrics.held(-1.0);
             self.report_loss(if how == GONE { &Loss::Gone } else { &Loss::Expired });

@@ -15,9 +15,9 @@ use crate::availability::OUTAGE_CHECK;
 use crate::clock;
 use crate::driver;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{Guard, Handover};
+use crate::guard::Guard;
 use crate::handles::StoreHandles;
-use crate::held_lock::HeldLock;
+use crate::held_lock::{HeldLock, LocalPlace};
 use crate::names::Name;
 use crate::renewer;
 use crate::request::{AcquireRequest, Handoff, Terms};
@@ -111,7 +111,8 @@ impl LocalQueues {
             request.metrics.handed_over();
             permit.budget = Some(handed.budget);
             let token = Seq(token.0 + 1);
-            return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));
+            held.keep_local_place(Box::new(permit));
+            return Ok(Some(Guard::new(held, token)));
         }
         let asked = {
             let _asking = Asking::new(&permit.waiter.queue);
@@ -129,7 +130,8 @@ impl LocalQueues {
             terms: request.terms(),
         });
         let token = held.seq;
-        Ok(Some(Guard::new(held, token, Some(Box::new(permit)))))
+        held.keep_local_place(Box::new(permit));
+        Ok(Some(Guard::new(held, token)))
     }
 
     fn enter(self: &Arc<Self>, request: &AcquireRequest) -> Result<LocalWaiter> {
@@ -280,7 +282,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A place in the local queue. Dropping it lets the next task pass.
+/// A holder's place in the local queue. Dropping it lets the next task pass.
 struct LocalPermit {
     weight: u32,
     waiter: LocalWaiter,
@@ -289,7 +291,7 @@ struct LocalPermit {
     releasing: bool,
 }
 
-impl Handover for LocalPermit {
+impl LocalPlace for LocalPermit {
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
         let Some(budget) = self.budget else { return false };
         let since = clock::now();
@@ -302,7 +304,7 @@ impl Handover for LocalPermit {
         if state.waiting == 0 {
             return false;
         }
-        let guard = Guard::new(Arc::clone(held), token, None);
+        let guard = Guard::new(Arc::clone(held), token);
         let budget = Budget { left: budget.left - 1, ..budget };
         state.handed = Some(Box::new(HandedOver { guard, budget, since }));
         if !mem::replace(&mut state.watched, true) {
