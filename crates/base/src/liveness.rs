@@ -7,8 +7,12 @@ use tokio::sync::{Notify, watch};
 /// The latest state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The servers count the session's time from this instant, or a later one.
-    Alive(Time),
+    Alive {
+        /// The servers count the session's time from this instant, or a later one.
+        since: Time,
+        /// Whether the last heartbeat, or a request after it, was not answered in time.
+        silent: bool,
+    },
     Lost,
 }
 
@@ -37,7 +41,7 @@ impl Liveness {
     /// The liveness of a session that the servers keep for `length`, counted from `begun` or later.
     pub fn new(begun: Time, length: Duration) -> Self {
         Liveness {
-            state: watch::Sender::new(State::Alive(begun)),
+            state: watch::Sender::new(State::Alive { since: begun, silent: false }),
             certain: certain(length),
             wanted: Notify::new(),
             retired: watch::Sender::new(false),
@@ -52,7 +56,7 @@ impl Liveness {
     /// Until when the servers are certain to keep the session. `None` if it is lost.
     pub fn good_until(&self) -> Option<Time> {
         match *self.state.borrow() {
-            State::Alive(since) => Some(since.after(self.certain)),
+            State::Alive { since, .. } => Some(since.after(self.certain)),
             State::Lost => None,
         }
     }
@@ -77,11 +81,39 @@ impl Liveness {
         }
     }
 
+    /// Waits until the servers answer heartbeats, or the session is lost. Does not wait while the
+    /// last one was answered.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn answers(&self) {
+        let silent = |state: &State| matches!(state, State::Alive { silent: true, .. });
+        let _ = self.state.subscribe().wait_for(|state| !silent(state)).await;
+    }
+
     /// Records that the servers count the session's time from `at` on. A lost session stays lost.
     pub fn confirm(&self, at: Time) {
         self.state.send_if_modified(|state| match state {
-            State::Alive(since) if *since < at => {
+            State::Alive { since, .. } if *since < at => {
                 *since = at;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Records that the servers have left a request unanswered, and asks for a heartbeat.
+    pub fn doubt(&self) {
+        self.note(false);
+        self.wanted.notify_one();
+    }
+
+    /// Records whether a heartbeat was answered in time.
+    pub fn note(&self, answered: bool) {
+        self.state.send_if_modified(|state| match state {
+            State::Alive { silent, .. } if *silent == answered => {
+                *silent = !answered;
                 true
             }
             _ => false,
@@ -123,5 +155,24 @@ mod tests {
         assert!(is_good_for(liveness.certain()) && is_good_for(second * 593));
         liveness.confirm(heard.after(second * 6));
         assert!(is_good_for(second * 599));
+    }
+
+    #[test]
+    fn a_session_answers_until_a_heartbeat_is_missed_and_after_one_is_answered() {
+        let liveness = Liveness::new(Time(7), Duration::from_secs(1));
+        let answers = || {
+            let answers = pin!(liveness.answers());
+            answers.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(answers());
+        liveness.note(false);
+        liveness.confirm(Time(8)); // by an earlier heartbeat
+        assert!(!answers());
+        liveness.note(true);
+        assert!(answers());
+        liveness.doubt();
+        assert!(!answers());
+        liveness.lose();
+        assert!(answers(), "nothing more will come");
     }
 }

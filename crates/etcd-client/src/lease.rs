@@ -206,6 +206,20 @@ impl Lease {
         !self.is_lost() && self.liveness.good_for(until).await
     }
 
+    /// Records that the servers have left a request unanswered, and sends a heartbeat.
+    pub fn doubt(&self) {
+        self.liveness.doubt();
+    }
+
+    /// Waits until the servers answer heartbeats, or the lease is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn answers(&self) {
+        self.liveness.answers().await;
+    }
+
     /// Asks the server whether the lease exists.
     ///
     /// # Cancel safety
@@ -267,6 +281,7 @@ impl Lease {
                 End::Lost => return self.liveness.lose(),
                 End::Over => return,
                 End::Broken(why) => {
+                    self.liveness.note(false);
                     cluster.avoid(member);
                     user.turned();
                     failures = if before == self.liveness.good_until() { failures + 1 } else { 0 };
@@ -363,6 +378,7 @@ impl Lease {
                 return End::Broken("the answer came when the lease was over".to_owned());
             }
             self.liveness.confirm(sent);
+            self.liveness.note(true);
             tokio::select! {
                 () = self.liveness.retired() => return End::Over,
                 () = clock::pause(self.pause(user.is_busy())) => {}

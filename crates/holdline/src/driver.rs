@@ -54,8 +54,8 @@ pub(crate) async fn acquire(
             Action::Send(how) => {
                 on_cancel.id = Some(ticket.id);
                 let sent = clock::now();
-                let outcome = enter(handles, request, &ticket, how, sent).await;
-                match outcome {
+                let limit = call_limit(request, acquisition.patience(), sent);
+                match enter(handles, request, &ticket, how, (sent, limit)).await {
                     Some(Ok(standing)) => {
                         last_error = None;
                         // The store may have repeated the request by which it took its place.
@@ -73,7 +73,7 @@ pub(crate) async fn acquire(
                         let error = failed.and_then(Result::err).or(last_error);
                         last_error = Some(error.unwrap_or_else(|| silence(handles, request)));
                         (doubtful, gone) = (true, false);
-                        Event::Failed
+                        Event::Failed { sent }
                     }
                 }
             }
@@ -104,16 +104,15 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Sends a request to the store. `None` if it times out.
+/// Sends a request to the store at `sent`. `None` if there is no answer by `limit`.
 async fn enter(
     handles: &StoreHandles,
     request: &AcquireRequest,
     ticket: &Ticket,
     how: Enter,
-    sent: Time,
+    (sent, limit): (Time, Time),
 ) -> Option<Result<Standing>> {
     let call = handles.store.enter(&request.line, ticket, &request.note, how);
-    let limit = call_limit(request, sent);
     let outcome = within(limit, call).await;
     // A store that takes longer than a caller's few milliseconds is not away.
     if outcome.is_some() || limit >= sent.after(SHORT_ANSWER) {
@@ -182,9 +181,11 @@ async fn notice(
 }
 
 /// The time limit of one answer. It follows from the lease: a later answer would be of little use.
-fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
+/// An answer after the end of the patience with an outage would be of none.
+fn call_limit(request: &AcquireRequest, patience: Time, sent: Time) -> Time {
     let one = (request.lease.length / 3).clamp(SHORT_ANSWER, Duration::from_secs(5));
-    sent.after(one).min(request.limit.max(sent.after(SHORTEST_ANSWER)))
+    let one = sent.after(one).min(patience.max(sent.after(SHORT_ANSWER)));
+    one.min(request.limit.max(sent.after(SHORTEST_ANSWER)))
 }
 
 fn silence(handles: &StoreHandles, request: &AcquireRequest) -> Error {

@@ -264,6 +264,7 @@ impl Guard {
         match left {
             Some(Ok(there)) => {
                 self.empty = true;
+                drop(held.take_local_place());
                 if was_valid && !there {
                     held.released_too_late();
                 }

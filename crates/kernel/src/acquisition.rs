@@ -32,7 +32,10 @@ pub enum Event {
         standing: Standing,
     },
     /// A request failed with a retryable error; it may or may not have been carried out.
-    Failed,
+    Failed {
+        /// When the request was sent.
+        sent: Time,
+    },
     /// The timer of a wait has ended, or a notice came.
     Woken,
     /// A notice from the line: the ticket was admitted with this place number. (It may have lost
@@ -89,7 +92,7 @@ pub struct Acquisition {
     outage: Duration,
     /// Whether the store has answered this client before.
     reached: bool,
-    /// When the first of the consecutive failures was seen.
+    /// When the request was sent that was the first of the consecutive failures.
     away_since: Time,
     /// Whether the last request was answered, so that no outcome is unknown.
     settled: bool,
@@ -162,7 +165,7 @@ impl Acquisition {
                 self.failures = if fails { self.failures.saturating_add(1) } else { 0 };
                 self.reply(now, random, sent, standing)
             }
-            Event::Failed => self.failed(now, random),
+            Event::Failed { sent } => self.failed(now, random, sent),
             Event::AdmittedByNotice(seq) => match self.grant_on_notice(now, seq) {
                 Some(grant) => grant,
                 None => self.step(now, random, Event::Woken),
@@ -226,24 +229,41 @@ impl Acquisition {
         }
     }
 
-    fn failed(&mut self, now: Time, random: u64) -> Action {
+    fn failed(&mut self, now: Time, random: u64, sent: Time) -> Action {
         self.settled = false;
         // A call that the limit cut off says nothing about the store.
         if now >= self.limit {
             return self.limit_reached();
         }
         if self.failures == 0 {
-            self.away_since = now;
+            self.away_since = sent;
         }
         self.failures = self.failures.saturating_add(1);
-        let outlasts =
-            self.reached && self.mode != WaitMode::Try && now < self.away_since.after(self.outage);
-        if self.failures >= FAILURES && !outlasts {
+        let over = match self.outage_end() {
+            // One lost reply is no outage, however long it was waited for.
+            Some(end) => self.failures > 1 && now >= end,
+            None => self.failures >= FAILURES,
+        };
+        if over {
             return Action::Fail;
         }
         let backoff =
             Backoff::exponential(Duration::from_millis(50), Duration::from_secs(1)).jitter(50);
         self.wait(now, backoff.pause(self.failures - 1, random))
+    }
+
+    /// When an outage that has begun will have lasted too long; `None` if the acquisition waits out
+    /// none, and gives up after a few attempts.
+    fn outage_end(&self) -> Option<Time> {
+        let outlasts = self.reached && self.mode != WaitMode::Try && !self.outage.is_zero();
+        outlasts.then(|| self.away_since.after(self.outage))
+    }
+
+    /// The time after which no answer is of use, because the store has been away for too long;
+    /// [`Time::NEVER`] while there is no outage, or if the acquisition waits out none.
+    pub fn patience(&self) -> Time {
+        let failing = self.failures > 0;
+        self.outage_end().filter(|_| failing).unwrap_or(Time::NEVER)
     }
 
     /// The action at the limit: no lock, or an error if the store could not be asked.

@@ -68,7 +68,9 @@ fn an_old_answer_still_names_the_place() {
         let mut acquisition = acquisition(mode);
         let too_late = LEASE.good_until(ms(1));
         acquisition.step(too_late, 0, reply(ms(1), admitted(7)));
-        let Action::Wait { until, seq } = acquisition.step(too_late, 0, Event::Failed) else {
+        let Action::Wait { until, seq } =
+            acquisition.step(too_late, 0, Event::Failed { sent: too_late })
+        else {
             panic!("a failure is retried")
         };
         assert_eq!(seq, Some(Seq(7)), "{mode:?}");
@@ -128,7 +130,9 @@ fn a_barger_keeps_no_place() {
     assert_eq!(action, Action::Wait { until: ms(5_000), seq: None });
     assert_eq!(acquisition.step(ms(5_000), 0, Event::Woken), Action::Restart);
     assert_eq!(acquisition.restart(), Action::Send(Enter::Try));
-    let Action::Wait { until, .. } = acquisition.step(ms(5_000), 0, Event::Failed) else {
+    let Action::Wait { until, .. } =
+        acquisition.step(ms(5_000), 0, Event::Failed { sent: ms(5_000) })
+    else {
         panic!("a failure is retried")
     };
     assert_eq!(acquisition.step(until, 0, Event::Woken), Action::Send(Enter::Try));
@@ -139,7 +143,8 @@ fn a_barger_keeps_no_place() {
 fn a_try_writes_nothing() {
     let mut try_once = acquisition(WaitMode::Try);
     assert_eq!(try_once.restart(), Action::Send(Enter::Try));
-    let Action::Wait { until, seq: None } = try_once.step(ms(0), 0, Event::Failed) else {
+    let Action::Wait { until, seq: None } = try_once.step(ms(0), 0, Event::Failed { sent: ms(0) })
+    else {
         panic!("a failure is retried")
     };
     assert_eq!(try_once.step(until, 0, Event::Woken), Action::Send(Enter::Try));
@@ -157,7 +162,7 @@ fn a_try_whose_ticket_is_lost_tries_again() {
     let action = try_once.clone().step(ms(1), 0, reply(ms(1), admitted(7)));
     assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
     assert_eq!(try_once.clone().step(ms(1), 0, reply(ms(1), waiting(None))), Action::GiveUp);
-    assert!(matches!(try_once.step(ms(1), 0, Event::Failed), Action::Wait { .. }));
+    assert!(matches!(try_once.step(ms(1), 0, Event::Failed { sent: ms(1) }), Action::Wait { .. }));
     for _ in 0..2 {
         assert_eq!(try_once.step(ms(2), 0, lost(ms(2))), Action::Restart);
     }
@@ -170,12 +175,13 @@ fn a_try_whose_ticket_is_lost_tries_again() {
 #[test]
 fn a_failure_keeps_the_ticket_and_the_place() {
     let mut new = acquisition(WaitMode::Listen);
-    let Action::Wait { until, seq: None } = new.step(ms(0), 9, Event::Failed) else {
+    let Action::Wait { until, seq: None } = new.step(ms(0), 9, Event::Failed { sent: ms(0) })
+    else {
         panic!("a failure is retried")
     };
     assert_eq!(new.step(until, 0, Event::Woken), Action::Send(Enter::Queue));
     new.step(until, 0, reply(until, waiting(Some(7))));
-    let Action::Wait { until, seq } = new.step(until, 9, Event::Failed) else {
+    let Action::Wait { until, seq } = new.step(until, 9, Event::Failed { sent: until }) else {
         panic!("a failure is retried")
     };
     assert_eq!(seq, Some(Seq(7)));
@@ -188,10 +194,10 @@ fn failures_back_off_and_end_after_five_in_a_row() {
     for pause in [50, 100, 200, 400] {
         // A random number in the middle of the jitter's range gives the plain pause.
         let random = pause * 500_000;
-        let action = acquisition.step(ms(0), random, Event::Failed);
+        let action = acquisition.step(ms(0), random, Event::Failed { sent: ms(0) });
         assert_eq!(action, Action::Wait { until: ms(pause), seq: None });
     }
-    assert_eq!(acquisition.step(ms(0), 0, Event::Failed), Action::Fail);
+    assert_eq!(acquisition.step(ms(0), 0, Event::Failed { sent: ms(0) }), Action::Fail);
 }
 
 #[test]
@@ -199,7 +205,10 @@ fn an_answer_forgives_the_failures_before_it() {
     let mut acquisition = acquisition(WaitMode::Listen);
     for _ in 0..10 {
         for _ in 0..4 {
-            assert!(matches!(acquisition.step(ms(0), 0, Event::Failed), Action::Wait { .. }));
+            assert!(matches!(
+                acquisition.step(ms(0), 0, Event::Failed { sent: ms(0) }),
+                Action::Wait { .. }
+            ));
         }
         acquisition.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
     }
@@ -229,9 +238,17 @@ fn no_wait_outlasts_the_limit() {
         let action = acquisition.step(ms(20), 0, reply(ms(19), Standing::Lost));
         assert_eq!(action, Action::GiveUp, "{mode:?}");
         // The last reply said to wait; a call that the limit cut off does not change that.
-        assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::GiveUp, "{mode:?}");
+        assert_eq!(
+            acquisition.step(ms(20), 0, Event::Failed { sent: ms(20) }),
+            Action::GiveUp,
+            "{mode:?}"
+        );
         let mut unanswered = Acquisition::new(mode, LEASE, ms(20));
-        assert_eq!(unanswered.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
+        assert_eq!(
+            unanswered.step(ms(20), 0, Event::Failed { sent: ms(20) }),
+            Action::Fail,
+            "{mode:?}"
+        );
     }
 }
 
@@ -244,17 +261,24 @@ fn a_call_that_the_limit_cuts_off_is_no_failure() {
             Acquisition::new(WaitMode::Listen, LEASE, ms(1_000)).outlasting(FOR_EVER, true);
         acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
         for _ in 0..failures {
-            assert!(matches!(acquisition.step(ms(10), 0, Event::Failed), Action::Wait { .. }));
+            assert!(matches!(
+                acquisition.step(ms(10), 0, Event::Failed { sent: ms(10) }),
+                Action::Wait { .. }
+            ));
         }
         assert_eq!(acquisition.clone().step(ms(1_000), 0, Event::Woken), end, "{failures}");
-        assert_eq!(acquisition.step(ms(1_000), 0, Event::Failed), end, "{failures}");
+        assert_eq!(
+            acquisition.step(ms(1_000), 0, Event::Failed { sent: ms(1_000) }),
+            end,
+            "{failures}"
+        );
     }
 }
 
 #[test]
 fn a_failure_near_the_limit_waits_no_longer_than_it() {
     let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(20));
-    let action = acquisition.step(ms(19), u64::MAX, Event::Failed);
+    let action = acquisition.step(ms(19), u64::MAX, Event::Failed { sent: ms(19) });
     assert_eq!(action, Action::Wait { until: ms(20), seq: None });
 }
 
@@ -262,7 +286,7 @@ fn a_failure_near_the_limit_waits_no_longer_than_it() {
 /// the number of tries, the time of the last failure, and the last action.
 fn fail_on(acquisition: &mut Acquisition, mut now: Time, most: u32) -> (u32, Time, Action) {
     for tries in 1..=most {
-        match acquisition.step(now, 0, Event::Failed) {
+        match acquisition.step(now, 0, Event::Failed { sent: now }) {
             Action::Wait { until, .. } => now = until,
             end => return (tries, now, end),
         }
@@ -335,16 +359,29 @@ fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
     }
 }
 
-/// The bound is exact: it begins with the first failure, and has ended when it is over.
+/// The bound is exact: it begins when the first request that failed was sent, and has ended when it
+/// is over.
 #[test]
-fn the_bound_of_an_outage_begins_with_the_first_failure() {
+fn the_bound_of_an_outage_begins_with_the_first_request_that_fails() {
     let bound = Duration::from_secs(60);
     let mut bounded = acquisition(WaitMode::Listen).outlasting(bound, true);
-    for now in [1_000, 1_100, 1_200, 1_300, 60_999] {
-        let action = bounded.step(ms(now), 0, Event::Failed);
+    assert_eq!(bounded.patience(), Time::NEVER);
+    for now in [1_000, 1_100, 1_200, 1_300, 60_899] {
+        let action = bounded.step(ms(now), 0, Event::Failed { sent: ms(now - 100) });
         assert!(matches!(action, Action::Wait { .. }), "{now}: {action:?}");
+        assert_eq!(bounded.patience(), ms(60_900));
     }
-    assert_eq!(bounded.step(ms(61_000), 0, Event::Failed), Action::Fail);
+    assert_eq!(bounded.step(ms(60_900), 0, Event::Failed { sent: ms(60_899) }), Action::Fail);
+}
+
+/// A reply that was lost is no outage, however long it was waited for.
+#[test]
+fn one_failure_is_no_outage() {
+    let bound = Duration::from_secs(3);
+    let mut bounded = acquisition(WaitMode::Listen).outlasting(bound, true);
+    let once = bounded.step(ms(3_300), 0, Event::Failed { sent: ms(0) });
+    assert!(matches!(once, Action::Wait { .. }), "{once:?}");
+    assert_eq!(bounded.step(ms(3_400), 0, Event::Failed { sent: ms(3_350) }), Action::Fail);
 }
 
 /// The limit ends the wait during an outage, with an error.
@@ -424,7 +461,7 @@ fn a_notice_is_not_taken_when_the_outcome_of_a_request_is_open() {
     let mut acquisition = trusting(WaitMode::Listen);
     acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
     acquisition.step(ms(6), 0, Event::Woken);
-    acquisition.step(ms(500), 0, Event::Failed);
+    acquisition.step(ms(500), 0, Event::Failed { sent: ms(500) });
     assert_eq!(
         acquisition.step(ms(600), 0, Event::AdmittedByNotice(Seq(7))),
         Action::Send(Enter::Keep(Seq(7)))

@@ -137,6 +137,20 @@ impl Session {
         self.liveness.good_for(until).await
     }
 
+    /// Records that the servers have left a request unanswered, and sends a heartbeat.
+    pub fn doubt(&self) {
+        self.liveness.doubt();
+    }
+
+    /// Waits until the servers answer heartbeats, or the session is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn answers(&self) {
+        self.liveness.answers().await;
+    }
+
     /// Sends heartbeats until the session is lost, and then calls `lost` with its id; or until
     /// [`end`](Self::end), which does not call it.
     ///
@@ -182,6 +196,7 @@ impl Session {
             }
             let sent = clock::now();
             let outcome = clock::timeout(limit, self.heartbeat()).await;
+            self.liveness.note(matches!(outcome, Some(Ok(()))));
             match outcome {
                 Some(Ok(())) => {
                     if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {

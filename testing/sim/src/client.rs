@@ -359,7 +359,7 @@ impl World {
             && out == call
         {
             let Answer::Stands(standing) = *answer else {
-                return self.step(client, Happened::Failed);
+                return self.step(client, Happened::Failed { sent });
             };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };
             match standing {
@@ -383,13 +383,15 @@ impl World {
 
     fn timed_out(&mut self, client: usize, call: u64) {
         let out = self.acquiring(client).and_then(|acquiring| acquiring.call);
-        if out.is_some_and(|(out, _)| out == call) {
+        if let Some((out, sent)) = out
+            && out == call
+        {
             self.note(format_args!("client {client}: no answer to call {call}"));
             self.drop_call(client, call);
             if self.config.bug == Some(Bug::RetryWithNewId) {
                 self.new_ticket(client, false);
             }
-            self.step(client, Happened::Failed);
+            self.step(client, Happened::Failed { sent });
         }
     }
 

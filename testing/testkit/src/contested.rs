@@ -57,3 +57,31 @@ pub fn behind(held: &Arc<Guard>, lock: Mutex) -> JoinHandle<(Guard, u64)> {
         (next, at)
     })
 }
+
+/// A waiter that rides out an outage of five seconds, on servers that `freeze` freezes: it gives up
+/// soon after, and takes nothing for an answer meanwhile.
+///
+/// # Panics
+///
+/// If it is otherwise.
+pub async fn gives_up_on_frozen_servers(holder: &Client, waiting: &Client, freeze: impl FnOnce()) {
+    let guard = soon("the lock", persist(Mutex::new(holder, "frozen"))).await;
+    let lock = Mutex::new(&waiting.clone().outage(Duration::from_secs(5)), "frozen");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    until("a waiter", async || {
+        holder.inspect("frozen").await.is_ok_and(|info| info.waiters.len() == 1)
+    })
+    .await;
+    freeze();
+    let mut away = false;
+    until("an error", async || {
+        let is_away = waiting.unavailable_for().is_some();
+        assert!(is_away || !away, "frozen servers answered");
+        away = is_away;
+        waiter.is_finished()
+    })
+    .await;
+    let error = waiter.await.expect("no panic").expect_err("nobody answers");
+    assert_eq!(error.kind(), holdline::ErrorKind::Unavailable, "{error}");
+    drop(guard);
+}

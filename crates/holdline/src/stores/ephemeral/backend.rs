@@ -144,6 +144,12 @@ pub(super) trait Renew<E: Entry>: Send + Sync + Sized + 'static {
         request: &Request<'_>,
         until: Time,
     ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Records that the servers have left a request unanswered, and sends a heartbeat.
+    fn doubt(&self, record: &Arc<TicketRecord<E>>);
+
+    /// Waits while the servers leave requests or heartbeats of the session unanswered.
+    fn answers(&self, record: &Arc<TicketRecord<E>>) -> impl Future<Output = ()> + Send;
 }
 
 /// The requests that remove an entry. Each returns whether the entry existed; after either answer

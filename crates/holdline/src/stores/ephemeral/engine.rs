@@ -59,6 +59,9 @@ async fn keep<B: Backend>(
 ) -> Result<Standing> {
     let ticket = request.ticket;
     if !record.is_kept(ticket, request.how, began)? {
+        if !record.place().was_held() {
+            store.answers(record).await; // as below
+        }
         return Ok(Standing::Lost);
     }
     if !store.update(record, request).await? {
@@ -73,7 +76,9 @@ async fn keep<B: Backend>(
         (place.was_held(), place.is_unsure() || asks || !watched, place.missed())
     };
     if !held {
+        let mut asking = Asking { store, record, answered: false };
         store.ask_again(record, request).await?;
+        asking.answered = true;
     } else if unsure {
         if store.is_there(record, request.limit).await? {
             record.place().answered(missed);
@@ -83,6 +88,22 @@ async fn keep<B: Backend>(
     }
     record.place().lease = ticket.lease;
     standing(store, record, request, began, false).await
+}
+
+/// A waiter's request to the servers. Without an answer, only that of a heartbeat will show that
+/// they are not away.
+struct Asking<'a, B: Backend> {
+    store: &'a Arc<B>,
+    record: &'a Record<B>,
+    answered: bool,
+}
+
+impl<B: Backend> Drop for Asking<'_, B> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.store.doubt(self.record);
+        }
+    }
 }
 
 /// The standing according to the record, once the session is certain to last.
@@ -119,6 +140,8 @@ async fn standing<B: Backend>(
         return Ok(Standing::Lost);
     }
     if !stands.held {
+        // What is known here is no answer of a store that is away: a waiter is to notice that.
+        store.answers(record).await;
         return Ok(request.waiting(Some(stands.seq)));
     }
     Ok(Standing::Admitted(stands.seq))

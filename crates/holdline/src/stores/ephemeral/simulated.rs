@@ -543,6 +543,10 @@ impl Renew<Node> for Shared {
             news.await;
         }
     }
+
+    fn doubt(&self, _record: &Record) {}
+
+    async fn answers(&self, _record: &Record) {}
 }
 
 impl Release<Node> for Shared {

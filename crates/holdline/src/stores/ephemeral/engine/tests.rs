@@ -8,6 +8,7 @@ use crate::store::Seq;
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use futures_util::FutureExt;
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static BACKGROUND: Background = Background::new("engine-test");
@@ -37,6 +38,8 @@ struct Fake {
     gone_at: AtomicU32,
     /// The entry goes while the session is confirmed.
     goes_late: AtomicBool,
+    /// Whether heartbeats stay unanswered.
+    silent: AtomicBool,
     /// Whether the store has other state to maintain.
     has_more: AtomicBool,
     /// Whether the maintenance of a ticket, or of other state, panics.
@@ -64,6 +67,7 @@ impl Fake {
             loses: AtomicBool::new(false),
             gone_at: AtomicU32::new(0),
             goes_late: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             watches: AtomicU32::new(0),
@@ -207,6 +211,16 @@ impl Renew<First> for Fake {
         }
         Ok(!self.session_is_lost.load(Ordering::Relaxed))
     }
+
+    fn doubt(&self, _record: &Own) {
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    async fn answers(&self, _record: &Own) {
+        if self.silent.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+    }
 }
 
 impl Release<First> for Fake {
@@ -225,6 +239,19 @@ async fn ask(store: &Arc<Fake>, id: u128, how: Enter) -> Standing {
     let ticket = Ticket { id: TicketId(id), wait_lease, ..ticket(1, 1) };
     let line = Name::new("x").expect("good");
     enter(store, (&line, &ticket), &Arc::from(""), how).await.expect("it answers")
+}
+
+/// What a holder is told needs no servers; a waiter rides out their outages, and must notice them.
+#[tokio::test]
+async fn a_waiter_is_told_nothing_while_the_servers_are_silent() {
+    let store = Fake::new();
+    assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+    assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
+    store.silent.store(true, Ordering::Relaxed);
+    assert_eq!(ask(&store, 2, Enter::Keep(Seq(2))).now_or_never(), None);
+    assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Admitted(Seq(1)));
+    store.silent.store(false, Ordering::Relaxed);
+    assert!(waits(ask(&store, 2, Enter::Keep(Seq(2))).await, 2));
 }
 
 async fn release(store: &Arc<Fake>, id: u128) -> Result<bool> {

@@ -100,6 +100,15 @@ impl Renew<KeyEntry> for Shared {
         }
         Err(self.elections())
     }
+
+    fn doubt(&self, record: &Record) {
+        record.place().entry.session.lease.doubt();
+    }
+
+    async fn answers(&self, record: &Record) {
+        let session = Arc::clone(&record.place().entry.session);
+        session.lease.answers().await;
+    }
 }
 
 impl Shared {

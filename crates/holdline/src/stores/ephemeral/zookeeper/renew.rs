@@ -103,6 +103,14 @@ impl Renew<NodeEntry> for Shared {
     ) -> Result<bool> {
         Ok(record.base.session.good_for(until).await)
     }
+
+    fn doubt(&self, record: &Record) {
+        record.base.session.doubt();
+    }
+
+    async fn answers(&self, record: &Record) {
+        record.base.session.answers().await;
+    }
 }
 
 impl Shared {
