@@ -1,8 +1,8 @@
 //! Batches of calls, and the division of a batch that the server has refused, and has undone.
 //!
 //! If a row is locked, the batch is divided in halves, and they again, so that the calls for other
-//! rows do not wait for that one. What is left, for locked rows, is sent call by call after all
-//! others. After another refusal all calls are sent one by one, so that none can fail the others.
+//! rows do not wait for that one. Calls that are left by themselves are sent after all others.
+//! After another refusal all calls are sent one by one, so that none can fail the others.
 
 use super::calls::Answer;
 use super::in_flight::RequestInFlight;
@@ -10,24 +10,19 @@ use super::sql::Fault;
 use crate::clock;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
-use std::mem;
+use std::slice;
 use tokio::sync::oneshot;
 
-/// A connection, or several, that carry batches.
+/// A connection, or several, that carry calls.
 pub(super) trait Carrier: Sync {
     type Call: Send + Sync;
 
-    /// Sends several calls as one message. If one is refused, all are undone.
-    fn together(
+    /// Sends calls as one message, and returns the answer to each. If one of several is refused,
+    /// all are undone.
+    fn carry(
         &self,
-        batch: &[Queued<Self::Call>],
+        calls: &[Queued<Self::Call>],
     ) -> impl Future<Output = Result<Vec<Answer>, Fault>> + Send;
-
-    /// Sends a call by itself.
-    fn alone(
-        &self,
-        call: &Queued<Self::Call>,
-    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 }
 
 /// A call that has yet to be answered. Its caller waits elsewhere.
@@ -66,21 +61,25 @@ impl<C> Queued<C> {
 /// Sends calls together, as far as the server allows that, and answers each. A call that is not
 /// wanted any more is not sent.
 pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<Queued<C::Call>>) {
-    let mut division = Division::new(calls);
-    while let Some(batch) = division.next() {
-        let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(Queued::is_wanted);
+    let (mut parts, mut alone) = (VecDeque::from([calls]), Vec::new());
+    while let Some(part) = parts.pop_front() {
+        let (mut batch, late): (Vec<_>, Vec<_>) = part.into_iter().partition(Queued::is_wanted);
         late.into_iter().for_each(Queued::refuse);
         if batch.len() < 2 {
-            division.alone.extend(batch);
+            alone.extend(batch);
             continue;
         }
-        match carrier.together(&batch).await {
+        match carrier.carry(&batch).await {
             Ok(answers) => {
                 for (call, answer) in batch.into_iter().zip(answers) {
                     call.answer(Ok(answer));
                 }
             }
-            Err(fault) if fault.undone() => division.refused(batch, fault.locked()),
+            Err(fault) if fault.undone() && fault.locked() => {
+                let half = batch.split_off(batch.len() / 2);
+                parts.extend([batch, half]);
+            }
+            Err(fault) if fault.undone() => alone.extend(batch),
             Err(fault) => {
                 for call in batch {
                     call.answer(Err(fault.clone()));
@@ -88,45 +87,12 @@ pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<Queued<C::Call>>) {
             }
         }
     }
-    for call in division.alone {
+    for call in alone {
         if call.is_wanted() {
-            let answer = carrier.alone(&call).await;
-            call.answer(answer);
+            let answers = carrier.carry(slice::from_ref(&call)).await;
+            call.answer(answers.map(|mut answers| answers.pop().unwrap_or_default()));
         } else {
             call.refuse();
-        }
-    }
-}
-
-/// The parts of a batch that have yet to be sent.
-#[derive(Debug)]
-struct Division<C> {
-    parts: VecDeque<Vec<C>>,
-    /// The calls to send alone.
-    alone: Vec<C>,
-}
-
-impl<C> Division<C> {
-    fn new(calls: Vec<C>) -> Self {
-        Division { parts: VecDeque::from([calls]), alone: Vec::new() }
-    }
-
-    /// The next part to send as a batch; `None` if all that are left are to be sent alone.
-    fn next(&mut self) -> Option<Vec<C>> {
-        // A single call has no others to wait for.
-        if self.alone.is_empty() && self.parts.len() == 1 && self.parts[0].len() < 2 {
-            self.alone = mem::take(&mut self.parts).into_iter().flatten().collect();
-        }
-        self.parts.pop_front()
-    }
-
-    /// Takes a part back that was refused, and whether the reason is that a row is locked.
-    fn refused(&mut self, mut part: Vec<C>, locked: bool) {
-        if locked && part.len() > 1 {
-            let half = part.split_off(part.len() / 2);
-            self.parts.extend([part, half]);
-        } else {
-            self.alone.extend(part);
         }
     }
 }
@@ -134,45 +100,92 @@ impl<C> Division<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::stores::queue::sql::ServerError;
+    use crate::sync::Mutex;
+    use futures_util::FutureExt;
+    use std::mem;
 
-    /// The parts that are sent as batches, and the calls that are then sent alone.
-    fn sent(calls: Vec<u32>, locked: &[u32]) -> (Vec<Vec<u32>>, Vec<u32>) {
-        let (mut division, mut batches) = (Division::new(calls), Vec::new());
-        while let Some(part) = division.next() {
-            batches.push(part.clone());
-            if part.iter().any(|call| locked.contains(call)) {
-                division.refused(part, true);
+    /// A server that refuses calls for some rows. A call is the number of its row.
+    struct Server {
+        refused: &'static [u32],
+        code: &'static str,
+        messages: Mutex<Vec<Vec<u32>>>,
+    }
+
+    impl Carrier for Server {
+        type Call = u32;
+
+        async fn carry(&self, calls: &[Queued<u32>]) -> Result<Vec<Answer>, Fault> {
+            let rows: Vec<u32> = calls.iter().map(|queued| queued.call).collect();
+            self.messages.lock().push(rows.clone());
+            if !rows.iter().any(|row| self.refused.contains(row)) {
+                let answer = |row| Answer { changed: u64::from(row), ..Answer::default() };
+                return Ok(rows.into_iter().map(answer).collect());
             }
+            Err(Fault::Refused(ServerError {
+                code: self.code.to_owned(),
+                message: String::new(),
+                meaning: |_, _| (ErrorKind::Unavailable, String::new()),
+                connecting: false,
+            }))
         }
-        (batches, division.alone)
+    }
+
+    const LOCKED: &str = "55P03";
+
+    fn queued(row: u32) -> (Queued<u32>, oneshot::Receiver<Result<Answer, Fault>>) {
+        let (reply, answer) = oneshot::channel();
+        (Queued { call: row, limit: Time(u64::MAX), request: None, reply }, answer)
+    }
+
+    /// The messages by which these calls are sent. Each call must get its own answer.
+    fn sent(rows: &[u32], refused: &'static [u32], code: &'static str) -> Vec<Vec<u32>> {
+        let server = Server { refused, code, messages: Mutex::default() };
+        let (calls, answers): (Vec<_>, Vec<_>) = rows.iter().map(|row| queued(*row)).unzip();
+        send(&server, calls).now_or_never().expect("the server answers at once");
+        for (row, mut answer) in rows.iter().zip(answers) {
+            let answer = answer.try_recv().expect("it is answered");
+            let answer = answer.ok().map(|answer| answer.changed);
+            assert_eq!(answer, (!refused.contains(row)).then_some(u64::from(*row)));
+        }
+        mem::take(&mut *server.messages.lock())
     }
 
     #[test]
     fn a_batch_that_is_not_refused_is_not_divided() {
-        assert_eq!(sent(vec![1, 2, 3], &[]), (vec![vec![1, 2, 3]], vec![]));
+        assert_eq!(sent(&[1, 2, 3], &[], LOCKED), [[1, 2, 3]]);
     }
 
     #[test]
-    fn a_single_call_is_sent_alone() {
-        assert_eq!(sent(vec![1], &[]), (vec![], vec![1]));
-        assert_eq!(sent(vec![], &[]), (vec![], vec![]));
+    fn a_single_call_is_one_message() {
+        assert_eq!(sent(&[1], &[], LOCKED), [[1]]);
+        assert_eq!(sent(&[1], &[1], LOCKED), [[1]]);
+        assert!(sent(&[], &[], LOCKED).is_empty());
     }
 
     #[test]
-    fn only_calls_for_locked_rows_are_sent_alone() {
-        let (batches, alone) = sent((0..64).collect(), &[7, 40]);
-        assert_eq!(alone, [7, 40]);
-        assert!(batches.len() <= 2 * 2 * 6 + 1, "{batches:?}");
-        let (batches, alone) = sent(vec![1, 2], &[1]);
-        assert_eq!((batches, alone), (vec![vec![1, 2], vec![1], vec![2]], vec![1]));
+    fn only_calls_for_locked_rows_or_beside_them_are_sent_by_themselves_and_last() {
+        let messages = sent(&(0..64).collect::<Vec<_>>(), &[7, 40], LOCKED);
+        let (batches, alone) = messages.split_at(messages.len() - 4);
+        assert_eq!(alone, [[6], [7], [40], [41]]);
+        assert!(batches.len() <= 2 * 2 * 5 + 1, "{batches:?}");
+        assert!(batches.iter().all(|batch| batch.len() > 1), "{batches:?}");
     }
 
     #[test]
-    fn after_another_refusal_all_are_sent_alone() {
-        let mut division = Division::new(vec![1, 2, 3]);
-        let part = division.next().expect("a batch");
-        division.refused(part, false);
-        assert!(division.next().is_none());
-        assert_eq!(division.alone, [1, 2, 3]);
+    fn after_another_refusal_all_are_sent_by_themselves() {
+        assert_eq!(sent(&[1, 2, 3], &[2], "23505"), [vec![1, 2, 3], vec![1], vec![2], vec![3]]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_sent() {
+        let server = Server { refused: &[], code: LOCKED, messages: Mutex::default() };
+        for waited_for in [vec![], vec![1], vec![1, 2]] {
+            let (calls, mut answers): (Vec<_>, Vec<_>) = [1, 2, 3].map(queued).into_iter().unzip();
+            answers.truncate(waited_for.len());
+            send(&server, calls).now_or_never().expect("the server answers at once");
+            assert_eq!(mem::take(&mut *server.messages.lock()).concat(), waited_for);
+        }
     }
 }

@@ -35,7 +35,6 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Value};
 use std::fmt;
 use std::pin::pin;
-use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -284,14 +283,9 @@ impl fmt::Display for Connections {
 impl Carrier for Arc<Connections> {
     type Call = Statement;
 
-    async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
-        let limit = batch.iter().map(|call| call.limit).max().unwrap_or_default();
-        answered(limit, self.ask(batch)).await
-    }
-
-    async fn alone(&self, call: &Queued) -> Result<Answer, Fault> {
-        let answers = answered(call.limit, self.ask(slice::from_ref(call))).await;
-        Ok(answers?.pop().unwrap_or_default())
+    async fn carry(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let limit = calls.iter().map(|call| call.limit).max().unwrap_or_default();
+        answered(limit, self.ask(calls)).await
     }
 }
 

@@ -141,19 +141,16 @@ impl Session {
 impl Carrier for Session {
     type Call = Call;
 
-    async fn together(&self, batch: &[Queued]) -> Result<Vec<Answer>, Fault> {
-        let statements = batch.iter().map(|one| &*one.call.sql);
-        let sql = [SHORT_WAIT].into_iter().chain(statements).collect::<Vec<_>>().join("; ");
-        let mut answers = self.send(&sql).await?;
-        if answers.len() != batch.len() + 1 {
-            let (found, asked) = (answers.len(), batch.len() + 1);
+    async fn carry(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+        let first = (calls.len() > 1).then_some(SHORT_WAIT);
+        let statements = calls.iter().map(|one| &*one.call.sql);
+        let statements: Vec<&str> = first.into_iter().chain(statements).collect();
+        let mut answers = self.send(&statements.join("; ")).await?;
+        if answers.len() != statements.len() {
+            let (found, asked) = (answers.len(), statements.len());
             return Err(Fault::Broken(format!("{found} answers to {asked} statements")));
         }
-        Ok(answers.split_off(1))
-    }
-
-    async fn alone(&self, one: &Queued) -> Result<Answer, Fault> {
-        Ok(self.send(&one.call.sql).await?.pop().unwrap_or_default())
+        Ok(answers.split_off(statements.len() - calls.len()))
     }
 }
 
