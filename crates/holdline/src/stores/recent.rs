@@ -1,38 +1,40 @@
-//! A bounded set of recent tickets.
+//! A bounded set of recent tickets, or of other recent items.
 
 use crate::store::TicketId;
 use crate::sync::Mutex;
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::hash::Hash;
 
-/// The `most` latest tickets, and up to as many before them.
+/// The `most` latest items, and up to as many before them.
 #[derive(Debug)]
-pub(in crate::stores) struct Recent {
+pub(in crate::stores) struct Recent<T = TicketId> {
     most: usize,
-    /// The latest tickets, and those before them.
-    sets: Mutex<[HashSet<TicketId>; 2]>,
+    /// The latest items, and those before them.
+    sets: Mutex<[HashSet<T>; 2]>,
 }
 
-impl Recent {
+impl<T: Eq + Hash> Recent<T> {
     pub(in crate::stores) fn new(most: usize) -> Self {
         Recent { most, sets: Mutex::default() }
     }
 
-    pub(in crate::stores) fn insert(&self, id: TicketId) {
+    pub(in crate::stores) fn insert(&self, item: T) {
         let mut sets = self.sets.lock();
         if sets[0].len() >= self.most {
             sets[1] = std::mem::take(&mut sets[0]);
         }
-        sets[0].insert(id);
+        sets[0].insert(item);
     }
 
-    pub(in crate::stores) fn contains(&self, id: TicketId) -> bool {
-        self.sets.lock().iter().any(|set| set.contains(&id))
+    pub(in crate::stores) fn contains(&self, item: impl Borrow<T>) -> bool {
+        self.sets.lock().iter().any(|set| set.contains(item.borrow()))
     }
 
-    /// Removes a ticket. Returns whether it was in the set.
-    pub(in crate::stores) fn remove(&self, id: TicketId) -> bool {
+    /// Removes an item. Returns whether it was in the set.
+    pub(in crate::stores) fn remove(&self, item: impl Borrow<T>) -> bool {
         let [latest, before] = &mut *self.sets.lock();
-        latest.remove(&id) | before.remove(&id)
+        latest.remove(item.borrow()) | before.remove(item.borrow())
     }
 }
 

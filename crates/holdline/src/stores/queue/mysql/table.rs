@@ -24,8 +24,6 @@ use crate::store::{
 use crate::stores::queue::calls::{Answer, snapshot};
 use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, taker};
 use crate::stores::recent::Recent;
-use crate::sync::Mutex;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -46,11 +44,15 @@ struct Shared {
     connections: Arc<Connections>,
     watches: Arc<Watches>,
     listener: Listener,
-    busy: Busy,
+    /// The lines that had waiters when this process last heard of them, so that the quick
+    /// statements would be in vain. It is only a guess; a wrong one costs a round trip.
+    busy: Recent<Name>,
     /// The tickets that probably hold a place behind the first, which no quick statement renews.
     behind: Recent,
 }
 
+/// The number of lines with waiters that are remembered.
+const BUSY: usize = 1 << 10;
 /// The number of tickets behind the first place that are remembered.
 const BEHIND: usize = 1 << 15;
 
@@ -61,7 +63,7 @@ impl Table {
             connections: Arc::clone(&connections),
             listener: Listener::default(),
             watches: Arc::default(),
-            busy: Busy::default(),
+            busy: Recent::new(BUSY),
             behind: Recent::new(BEHIND),
         });
         let table = Table { shared, connections };
@@ -107,7 +109,7 @@ impl AsyncStore for Table {
         let key = Key::table(line);
         let quick = match how {
             Enter::Try => None, // a failed try must lock nothing
-            Enter::Queue => text::quick_enter(&key, ticket, note).filter(|_| !busy.has(line)),
+            Enter::Queue => text::quick_enter(&key, ticket, note).filter(|_| !busy.contains(line)),
             Enter::Keep(_) if watches.waits(ticket.id) || behind.contains(ticket.id) => None,
             Enter::Keep(seq) => text::quick_renew(&key, ticket, note, seq),
         };
@@ -120,7 +122,7 @@ impl AsyncStore for Table {
         let (standing, woken) = text::standing(ticket, how, &answer.rows)
             .ok_or_else(|| invalid_reply(&self.connections, line))?;
         match (how, &standing) {
-            (Enter::Queue, Ok(Standing::Waiting { .. })) => busy.add(line),
+            (Enter::Queue, Ok(Standing::Waiting { .. })) => busy.insert(line.clone()),
             // Others may hold beside it, and one of them have the first place.
             (Enter::Keep(_), Ok(Standing::Admitted(_))) if ticket.weight < ticket.capacity => {
                 behind.insert(ticket.id);
@@ -145,7 +147,7 @@ impl AsyncStore for Table {
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let listener = self.shared.listener.number;
         let key = Key::table(line);
-        let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(&key, id));
+        let quick = (!barred && !busy.contains(line)).then(|| text::quick_leave(&key, id));
         let full = || text::leave(&key, id, bar, listener);
         let (answer, enough) = self.step(quick, full, None).await?;
         if enough {
@@ -157,7 +159,7 @@ impl AsyncStore for Table {
         if woken.is_empty() {
             busy.remove(line);
         } else {
-            busy.add(line);
+            busy.insert(line.clone());
         }
         watches.admit(&woken);
         if barred {
@@ -230,31 +232,5 @@ async fn look(watches: Arc<Watches>, shared: Weak<Shared>) {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.connections, f)
-    }
-}
-
-/// The lines that had waiters when this process last heard of them, so that the quick statements
-/// would be in vain. It is only a guess; a wrong one costs a round trip.
-#[derive(Default)]
-struct Busy(Mutex<HashSet<Name>>);
-
-impl Busy {
-    /// The number of lines at which all are forgotten.
-    const KEPT: usize = 1024;
-
-    fn has(&self, line: &Name) -> bool {
-        self.0.lock().contains(line)
-    }
-
-    fn add(&self, line: &Name) {
-        let mut lines = self.0.lock();
-        if lines.len() >= Self::KEPT {
-            lines.clear();
-        }
-        lines.insert(line.clone());
-    }
-
-    fn remove(&self, line: &Name) {
-        self.0.lock().remove(line);
     }
 }
