@@ -68,9 +68,7 @@ impl Session {
     ) -> Result<Session, Fault> {
         let runtime = runtime().map_err(Fault::from)?;
         let (timeout, address) = (address.timeout, address.clone());
-        let limit = clock::now().after(timeout);
-        let connecting =
-            runtime.spawn(async move { answered(limit, tls::connect(&address)).await });
+        let connecting = runtime.spawn(async move { tls::connect(&address).await });
         let _end = AbortOnDrop(connecting.abort_handle());
         let gone = |_| Err(Fault::Broken("its thread has ended".to_owned()));
         let (client, messages) = connecting.await.unwrap_or_else(gone)?;

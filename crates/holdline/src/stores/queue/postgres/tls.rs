@@ -11,9 +11,9 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls};
 /// they end.
 pub(super) type Messages = BoxStream<'static, Result<AsyncMessage, Error>>;
 
-/// Connects to the first usable host. Each has its share of the time that is left, so that those
-/// that accept connections but do not answer keep nobody from the last. The caller limits the whole
-/// time.
+/// Connects to the first usable host within the time limit of the address. Each host has its share
+/// of the time that is left, so that those that accept connections but do not answer keep nobody
+/// from the last.
 pub(super) async fn connect(address: &Address) -> Result<(Client, Messages), Fault> {
     let (mut fault, end) = (Fault::Silence, clock::now().after(address.timeout));
     for (host, left) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
