@@ -15,9 +15,6 @@ pub(super) fn is_read_only(value: &str) -> bool {
     !["0", "OFF"].contains(&value)
 }
 
-/// The errors when another transaction has locked the row.
-pub(super) const LOCKED: [&str; 2] = ["1205", "3572"];
-
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
         match error {

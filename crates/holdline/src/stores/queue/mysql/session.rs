@@ -15,7 +15,6 @@
 
 use super::config::{Config, Scheme};
 use super::connection::{Connections, Owned, connect, runtime};
-use super::errors::LOCKED;
 use super::relay::{Watched, watched};
 use super::text::{self, Key};
 use crate::clock;
@@ -132,7 +131,7 @@ impl Sessions {
             };
             match found {
                 Ok(()) => drop(conn.ask("COMMIT").await?),
-                Err(fault) if fault.is(&LOCKED) => {
+                Err(fault) if fault.locked() => {
                     self.give_back(line, link).await;
                     return Ok(None);
                 }

@@ -21,9 +21,6 @@ impl From<tokio_postgres::Error> for Fault {
 /// The errors when the tables or functions do not exist, or this role may not see them.
 pub(super) const ABSENT: [&str; 3] = ["3F000", "42P01", "42883"];
 
-/// The error when another transaction has locked the row.
-pub(super) const LOCKED: [&str; 1] = ["55P03"];
-
 /// The error when the server's table of locks is full.
 pub(super) const FULL: [&str; 1] = ["53200"];
 

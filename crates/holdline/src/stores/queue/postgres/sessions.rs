@@ -6,7 +6,7 @@ use super::address::{Address, Scheme};
 use super::batch::Call;
 use super::connection::Connection;
 use super::encode;
-use super::errors::{FULL, LOCKED};
+use super::errors::FULL;
 use super::keys::{Key, KeyScheme, native};
 use super::listener::Listener;
 use super::mark::{self, Mark};
@@ -272,7 +272,7 @@ impl Sessions {
         let Conn { session, sequence, .. } = &*claim.conn;
         for last in [false, false, true] {
             let answer = match session.answers(&take).await {
-                Err(fault) if fault.is(&LOCKED) => return Ok(None),
+                Err(fault) if fault.locked() => return Ok(None),
                 answers => answers?.into_iter().nth(1).unwrap_or_default(),
             };
             match (answer.number(), sequence_of(&answer)) {
