@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use crate::names::Name;
     use crate::store::TicketId;
+    use crate::stores::queue::mysql::config::Scheme;
 
     type Answers = Vec<oneshot::Receiver<Result<Answer, Fault>>>;
 
@@ -136,7 +137,7 @@ mod tests {
         let batcher = Batcher::default();
         let queue = |name: &&str| {
             let statement = match Name::new(*name) {
-                Ok(line) => text::quick_leave(&Key::table(&line), TicketId(1)),
+                Ok(line) => text::quick_leave(&Key::new(Scheme::Table, &line), TicketId(1)),
                 Err(_) => Statement::text("CALL x()"),
             };
             batcher.queue(statement, None, Time(0)).1
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn values_are_written_in_their_places() {
         let line = Name::new("it's ?").expect("a name");
-        let literal = text::quick_leave(&Key::table(&line), TicketId(255)).literal();
+        let literal = text::quick_leave(&Key::new(Scheme::Table, &line), TicketId(255)).literal();
         assert!(literal.contains("front = 9223372036854775807, due = 9223372036854775807"));
         assert!(literal.contains("name = UNHEX('69742773203f') AND places"), "{literal}");
         assert!(literal.contains("id = UNHEX('000000000000000000000000000000ff')"), "{literal}");

@@ -2,7 +2,7 @@
 //! of batches there.
 
 use super::batch::{self, Queued};
-use super::config::Config;
+use super::config::{Config, Scheme};
 use super::connection::{ask, bare, run as run_prepared};
 use super::text::{self, Key, NOW, Statement};
 use super::{opts, schema};
@@ -69,7 +69,7 @@ async fn connected(url: &str) -> Conn {
 }
 
 fn key(name: &str) -> Key {
-    Key::table(&Name::new(name).expect("a good name"))
+    Key::new(Scheme::Table, &Name::new(name).expect("a good name"))
 }
 
 fn clocked(sql: &str) -> String {

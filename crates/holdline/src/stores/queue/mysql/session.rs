@@ -84,7 +84,7 @@ impl Sessions {
 
     /// The key of the line with the record of the holder.
     fn key(&self, line: &Name) -> Key {
-        Key::session(line, self.is_named())
+        Key::new(self.config().scheme, line)
     }
 
     /// Asks the server for the lock; `None` if another connection has it.
@@ -335,7 +335,7 @@ impl Dialect for Sessions {
     }
 
     async fn list(&self, prefix: &str) -> Answered<Vec<Name>> {
-        let list = text::list(Some(self.is_named()), prefix);
+        let list = text::list(self.config().scheme, prefix);
         Ok(self.records.call(&list).await?.names())
     }
 

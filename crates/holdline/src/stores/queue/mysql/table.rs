@@ -10,7 +10,7 @@
 //! by primary key. If the statement does not apply, it changes nothing, and the procedure is
 //! called.
 
-use super::config::Config;
+use super::config::{Config, Scheme};
 use super::connection::Connections;
 use super::listener::Listener;
 use super::text::{self, Key, Statement};
@@ -106,7 +106,7 @@ impl AsyncStore for Table {
         how: Enter,
     ) -> Result<Standing> {
         let Shared { watches, busy, behind, .. } = &*self.shared;
-        let key = Key::table(line);
+        let key = Key::new(Scheme::Table, line);
         let quick = match how {
             Enter::Try => None, // a failed try must lock nothing
             Enter::Queue => text::quick_enter(&key, ticket, note).filter(|_| !busy.contains(line)),
@@ -146,7 +146,7 @@ impl AsyncStore for Table {
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let listener = self.shared.listener.number;
-        let key = Key::table(line);
+        let key = Key::new(Scheme::Table, line);
         let quick = (!barred && !busy.contains(line)).then(|| text::quick_leave(&key, id));
         let full = || text::leave(&key, id, bar, listener);
         let (answer, enough) = self.step(quick, full, None).await?;
@@ -169,7 +169,7 @@ impl AsyncStore for Table {
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let evict = text::evict(&Key::table(line), id, note, EVICTION_TIME);
+        let evict = text::evict(&Key::new(Scheme::Table, line), id, note, EVICTION_TIME);
         let answer = self.call(None, Statement::text(evict)).await?;
         let (token, woken) =
             text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.connections, line))?;
@@ -183,12 +183,13 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(None, Statement::text(text::look(&Key::table(line)))).await?;
+        let look = text::look(&Key::new(Scheme::Table, line));
+        let answer = self.call(None, Statement::text(look)).await?;
         snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.connections, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        Ok(self.call(None, Statement::text(text::list(None, prefix))).await?.names())
+        Ok(self.call(None, Statement::text(text::list(Scheme::Table, prefix))).await?.names())
     }
 
     /// Waits for a wake-up. Meanwhile a task looks for admissions, for all waiters of this process.

@@ -5,6 +5,7 @@
 //! A lock of the scheme `row` or `named` has a line, too. Its only place is the record of the
 //! holder, and its `listener` the holder's session.
 
+use super::config::Scheme;
 use crate::names::Name;
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::Row;
@@ -30,18 +31,13 @@ macro_rules! set {
     };
 }
 
-/// A line's key in the tables: the name of a lock; or that of a lock of the scheme `row` or
-/// `named`, after a byte that no name has.
+/// A line's key in the tables: the name of a lock, after the [`mark`] of its scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key(Vec<u8>);
 
 impl Key {
-    pub(super) fn table(line: &Name) -> Self {
-        Key(line.as_str().into())
-    }
-
-    pub(super) fn session(line: &Name, named: bool) -> Self {
-        Key([marks(Some(named)), line.as_str().as_bytes()].concat())
+    pub(super) fn new(scheme: Scheme, line: &Name) -> Self {
+        Key([mark(scheme), line.as_str().as_bytes()].concat())
     }
 
     /// Whether it is that of a record of a holder.
@@ -60,12 +56,12 @@ impl Key {
     }
 }
 
-/// What the keys of a scheme begin with: `None` is `table`, else whether it is `named`.
-fn marks(named: Option<bool>) -> &'static [u8] {
-    match named {
-        None => &[],
-        Some(false) => &[1],
-        Some(true) => &[2],
+/// The first byte of the keys of the scheme `row` or `named`, which no name has.
+fn mark(scheme: Scheme) -> &'static [u8] {
+    match scheme {
+        Scheme::Row => &[1],
+        Scheme::Named => &[2],
+        Scheme::Table | Scheme::Shedlock => &[],
     }
 }
 
@@ -264,13 +260,13 @@ pub(super) fn look(key: &Key) -> String {
     )
 }
 
-/// The names of a scheme's lines that have an unexpired place; `named` as in [`marks`].
-pub(super) fn list(named: Option<bool>, prefix: &str) -> String {
-    let (marks, exists) = (marks(named), if named.is_some() { EXISTS } else { "" });
-    let prefix = [marks, prefix.as_bytes()].concat();
-    let (length, prefix, from) = (prefix.len(), hex(&prefix), marks.len() + 1);
+/// The names of a scheme's lines that have an unexpired place.
+pub(super) fn list(scheme: Scheme, prefix: &str) -> String {
+    let mark = mark(scheme);
+    let prefix = [mark, prefix.as_bytes()].concat();
+    let (length, prefix, from) = (prefix.len(), hex(&prefix), mark.len() + 1);
     // The keys of other schemes come before all names.
-    let first = if marks.is_empty() { hex(b" ") } else { prefix.clone() };
+    let (first, exists) = if mark.is_empty() { (hex(b" "), "") } else { (prefix.clone(), EXISTS) };
     format!(
         "SELECT SUBSTRING(name, {from}) FROM holdline_line \
          WHERE name >= GREATEST({prefix}, {first}) AND LEFT(name, {length}) = {prefix} \
