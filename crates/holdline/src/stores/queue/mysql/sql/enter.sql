@@ -86,17 +86,15 @@ enter: BEGIN
   END IF;
 
   SET v_seq = NULL;
-  IF v_places > 0 AND v_capacity <> p_capacity THEN
-    SET v_answer = 3, v_seq = v_capacity;
-  ELSEIF v_places > 0 AND v_first_id = p_id THEN
+  IF v_places > 0 AND v_first_id = p_id THEN
     SET v_seq = v_first, v_weight = v_first_weight, v_expires = v_first_expires;
   ELSEIF v_places > 1 THEN
     SELECT seq, weight, expires INTO v_seq, v_weight, v_expires
       FROM holdline_place WHERE id = p_id AND line = p_line;
   END IF;
 
-  IF v_answer = 3 THEN
-    BEGIN END;
+  IF v_places > 0 AND v_capacity <> p_capacity THEN
+    SET v_answer = 3, v_seq = v_capacity;
   ELSEIF v_seq IS NOT NULL THEN -- keep
     IF p_how >= 0 AND p_how <> v_seq THEN
       SET v_answer = 2;
@@ -110,16 +108,15 @@ enter: BEGIN
       -- Never shorten it: a late renewal must not undo a longer one.
       SET v_expires = GREATEST(v_expires, v_now + IF(v_answer = 0, p_lease, p_wait));
       IF v_seq = v_first THEN
-        UPDATE holdline_line SET weight = p_weight, expires = v_expires, note = p_note,
-          last = GREATEST(last, v_spent),
-          held = held - IF(v_answer = 0, v_weight - p_weight, 0) WHERE name = p_line;
+        UPDATE holdline_line SET weight = p_weight, expires = v_expires, note = p_note
+          WHERE name = p_line;
       ELSE
         UPDATE holdline_place SET weight = p_weight, expires = v_expires, note = p_note
           WHERE line = p_line AND seq = v_seq;
-        IF v_spent > v_last OR (v_answer = 0 AND v_weight > p_weight) THEN
-          UPDATE holdline_line SET last = GREATEST(last, v_spent),
-            held = held - IF(v_answer = 0, v_weight - p_weight, 0) WHERE name = p_line;
-        END IF;
+      END IF;
+      IF v_spent > v_last OR (v_answer = 0 AND v_weight > p_weight) THEN
+        UPDATE holdline_line SET last = GREATEST(last, v_spent),
+          held = held - IF(v_answer = 0, v_weight - p_weight, 0) WHERE name = p_line;
       END IF;
       IF v_weight > p_weight THEN
         CALL holdline_1_advance(p_line, p_id, v_woken);
