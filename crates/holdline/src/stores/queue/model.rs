@@ -279,6 +279,38 @@ pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) -> u64 {
     lines[0].longest
 }
 
+/// Tests the end of the place numbers in an SQL server, which gives all but the last: that means
+/// "the end of the line" there. The kernel's line, which has another number for that, gives it too.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn numbers_end(subject: &mut dyn Subject) {
+    const LAST: u64 = i64::MAX as u64 - 1;
+    let (now, lease) = (1_700_000_000_000_000, Duration::from_secs(60));
+    let ticket = |id, min_token, token_count| {
+        let (id, weight, capacity, wait_lease) = (TicketId(id), 1, 1, lease);
+        Ticket { id, weight, capacity, lease, wait_lease, token_count, min_token }
+    };
+    let queue = |subject: &mut dyn Subject, ticket| subject.enter(now, &ticket, "", Enter::Queue).0;
+    for (least, count) in [(u64::MAX, 1), (LAST + 1, 1), (LAST, 2)] {
+        let refused = queue(subject, ticket(1, least, count));
+        assert_eq!(refused, Err(Refusal::Exhausted), "{least} {count}");
+    }
+    let first = queue(subject, ticket(1, LAST - 1, 1));
+    assert_eq!(first, Ok(Standing::Admitted(Seq(LAST - 1))));
+    let second = queue(subject, ticket(2, 0, 1));
+    assert!(matches!(second, Ok(Standing::Waiting { seq: Some(Seq(LAST)), .. })), "{second:?}");
+    assert_eq!(queue(subject, ticket(3, 0, 1)), Err(Refusal::Exhausted));
+    let woken = Woken::from([(TicketId(2), Seq(LAST))]);
+    assert_eq!(subject.leave(now, TicketId(1), None), (true, woken));
+    for (least, kept) in [
+        (0, Ok(Standing::Admitted(Seq(LAST)))),
+        (LAST, Ok(Standing::Admitted(Seq(LAST)))),
+        (LAST + 1, Err(Refusal::Exhausted)),
+    ] {
+        let answer = subject.enter(now, &ticket(2, least, 1), "", Enter::Keep(Seq(LAST))).0;
+        assert_eq!(answer, kept, "{least}");
+    }
+}
+
 /// Tells which step of a run has failed.
 struct Context {
     seed: u64,

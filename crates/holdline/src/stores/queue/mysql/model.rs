@@ -10,7 +10,7 @@ use crate::clock;
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Answer, Row, snapshot};
-use crate::stores::queue::model::{Subject, Woken, run};
+use crate::stores::queue::model::{Subject, Woken, numbers_end, run};
 use holdline_kernel::Time;
 use mysql_async::Conn;
 use std::time::Duration;
@@ -150,6 +150,23 @@ fn the_procedures_are_the_kernels_line_on_mariadb() {
 #[test]
 fn the_procedures_are_the_kernels_line_on_mysql() {
     agree("HOLDLINE_TEST_MYSQL", "holdline_model");
+}
+
+fn numbers_end_at(variable: &str) {
+    let Ok(url) = std::env::var(variable) else {
+        return holdline_testkit::missing(&format!("{variable} is not set"));
+    };
+    numbers_end(&mut Server::start(&url, "holdline_numbers"));
+}
+
+#[test]
+fn the_numbers_of_places_end_on_mariadb() {
+    numbers_end_at("HOLDLINE_TEST_MARIADB");
+}
+
+#[test]
+fn the_numbers_of_places_end_on_mysql() {
+    numbers_end_at("HOLDLINE_TEST_MYSQL");
 }
 
 /// The server frees the rows of a refused batch whose client has stopped, and batches leave the

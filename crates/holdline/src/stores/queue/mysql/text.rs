@@ -81,19 +81,17 @@ fn hex_digits(bytes: &[u8]) -> String {
 }
 
 pub(super) fn enter(key: &Key, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
-    let how = number_of(how);
-    let (least, tokens) = match i64::try_from(ticket.min_token) {
-        Ok(least) => (least, ticket.token_count),
-        Err(_) => (i64::MAX, 2), // more than there are
-    };
     format!(
-        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {}, {listener})",
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {listener})",
         key.hex(),
         hex(&ticket.id.0.to_be_bytes()),
         ticket.weight,
         ticket.capacity,
         micros(ticket.lease),
         micros(ticket.wait_lease),
+        ticket.token_count,
+        i64::try_from(ticket.min_token).unwrap_or(i64::MAX), // more than there are
+        number_of(how),
         hex(note.as_bytes()),
     )
 }

@@ -6,7 +6,7 @@ use super::schema::{LONGEST, statement, text};
 use super::session::Session;
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::calls::{Row, id_of, snapshot};
-use crate::stores::queue::model::{Subject, Woken, run};
+use crate::stores::queue::model::{Subject, Woken, numbers_end, run};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -129,6 +129,12 @@ fn the_functions_are_the_kernels_line() {
         server.ask(0, "DELETE FROM \"holdline\".barred");
         run(&mut server, seed, 1500);
     }
+}
+
+#[test]
+fn the_numbers_of_places_end() {
+    let Some(mut server) = Server::start("numbers") else { return };
+    numbers_end(&mut server);
 }
 
 /// The one statement that renews a place behind the first asks for it, too.

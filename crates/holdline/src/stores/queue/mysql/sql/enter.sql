@@ -100,7 +100,7 @@ enter: BEGIN
       SET v_answer = 2;
     ELSEIF p_weight > v_weight THEN
       SET v_answer = 4;
-    ELSEIF p_least > 9223372036854775807 - v_more THEN
+    ELSEIF p_least > 9223372036854775806 - v_more THEN
       SET v_answer = 5;
     ELSE
       SET v_spent = IF(p_least > 0, p_least + v_more, 0);
@@ -140,7 +140,7 @@ enter: BEGIN
       SET v_answer = 2;
     ELSEIF v_answer = 1 AND p_how = -1 THEN
       SET v_seq = 0;
-    ELSEIF GREATEST(v_last, v_now, p_least - 1) > 9223372036854775806 - v_more THEN
+    ELSEIF GREATEST(v_last, v_now, p_least - 1) >= 9223372036854775806 - v_more THEN
       SET v_answer = 5;
     ELSE
       SET v_seq = GREATEST(v_last + 1, v_now, p_least);
