@@ -1,8 +1,8 @@
 //! Batches of calls, and the division of a batch that the server has refused, and has undone.
 //!
 //! If a row is locked, the batch is divided in halves, and they again, so that the calls for other
-//! rows do not wait for that one. Calls that are left by themselves are sent after all others.
-//! After another refusal all calls are sent one by one, so that none can fail the others.
+//! rows do not wait for that one. The calls for locked rows are sent after all others, and wait for
+//! them. After another refusal all calls are sent one by one, so that none can fail the others.
 
 use super::calls::Answer;
 use super::in_flight::RequestInFlight;
@@ -18,10 +18,12 @@ pub(super) trait Carrier: Sync {
     type Call: Send + Sync;
 
     /// Sends calls as one message, and returns the answer to each. If one of several is refused,
-    /// all are undone.
+    /// all are undone. If they are `patient`, each waits for a locked row as long as it may;
+    /// otherwise hardly at all, since the others wait with it.
     fn carry(
         &self,
         calls: &[Queued<Self::Call>],
+        patient: bool,
     ) -> impl Future<Output = Result<Vec<Answer>, Fault>> + Send;
 }
 
@@ -62,20 +64,22 @@ impl<C> Queued<C> {
 /// wanted any more is not sent.
 pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<Queued<C::Call>>) {
     let (mut parts, mut alone) = (VecDeque::from([calls]), Vec::new());
+    let mut divided = false;
     while let Some(part) = parts.pop_front() {
         let (mut batch, late): (Vec<_>, Vec<_>) = part.into_iter().partition(Queued::is_wanted);
         late.into_iter().for_each(Queued::refuse);
-        if batch.len() < 2 {
+        if batch.is_empty() || batch.len() == 1 && !divided {
             alone.extend(batch);
             continue;
         }
-        match carrier.carry(&batch).await {
+        match carrier.carry(&batch, false).await {
             Ok(answers) => {
                 for (call, answer) in batch.into_iter().zip(answers) {
                     call.answer(Ok(answer));
                 }
             }
-            Err(fault) if fault.undone() && fault.locked() => {
+            Err(fault) if fault.undone() && fault.locked() && batch.len() > 1 => {
+                divided = true;
                 let half = batch.split_off(batch.len() / 2);
                 parts.extend([batch, half]);
             }
@@ -89,7 +93,7 @@ pub(super) async fn send<C: Carrier>(carrier: &C, calls: Vec<Queued<C::Call>>) {
     }
     for call in alone {
         if call.is_wanted() {
-            let answers = carrier.carry(slice::from_ref(&call)).await;
+            let answers = carrier.carry(slice::from_ref(&call), true).await;
             call.answer(answers.map(|mut answers| answers.pop().unwrap_or_default()));
         } else {
             call.refuse();
@@ -110,15 +114,16 @@ mod tests {
     struct Server {
         refused: &'static [u32],
         code: &'static str,
-        messages: Mutex<Vec<Vec<u32>>>,
+        /// The rows of each message, and whether it was patient.
+        messages: Mutex<Vec<(Vec<u32>, bool)>>,
     }
 
     impl Carrier for Server {
         type Call = u32;
 
-        async fn carry(&self, calls: &[Queued<u32>]) -> Result<Vec<Answer>, Fault> {
+        async fn carry(&self, calls: &[Queued<u32>], patient: bool) -> Result<Vec<Answer>, Fault> {
             let rows: Vec<u32> = calls.iter().map(|queued| queued.call).collect();
-            self.messages.lock().push(rows.clone());
+            self.messages.lock().push((rows.clone(), patient));
             if !rows.iter().any(|row| self.refused.contains(row)) {
                 let answer = |row| Answer { changed: u64::from(row), ..Answer::default() };
                 return Ok(rows.into_iter().map(answer).collect());
@@ -140,7 +145,7 @@ mod tests {
     }
 
     /// The messages by which these calls are sent. Each call must get its own answer.
-    fn sent(rows: &[u32], refused: &'static [u32], code: &'static str) -> Vec<Vec<u32>> {
+    fn sent(rows: &[u32], refused: &'static [u32], code: &'static str) -> Vec<(Vec<u32>, bool)> {
         let server = Server { refused, code, messages: Mutex::default() };
         let (calls, answers): (Vec<_>, Vec<_>) = rows.iter().map(|row| queued(*row)).unzip();
         send(&server, calls).now_or_never().expect("the server answers at once");
@@ -154,28 +159,30 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_not_refused_is_not_divided() {
-        assert_eq!(sent(&[1, 2, 3], &[], LOCKED), [[1, 2, 3]]);
+        assert_eq!(sent(&[1, 2, 3], &[], LOCKED), [(vec![1, 2, 3], false)]);
     }
 
     #[test]
     fn a_single_call_is_one_message() {
-        assert_eq!(sent(&[1], &[], LOCKED), [[1]]);
-        assert_eq!(sent(&[1], &[1], LOCKED), [[1]]);
+        assert_eq!(sent(&[1], &[], LOCKED), [(vec![1], true)]);
+        assert_eq!(sent(&[1], &[1], LOCKED), [(vec![1], true)]);
         assert!(sent(&[], &[], LOCKED).is_empty());
     }
 
     #[test]
-    fn only_calls_for_locked_rows_or_beside_them_are_sent_by_themselves_and_last() {
+    fn only_calls_for_locked_rows_wait_for_them_and_are_sent_last() {
         let messages = sent(&(0..64).collect::<Vec<_>>(), &[7, 40], LOCKED);
-        let (batches, alone) = messages.split_at(messages.len() - 4);
-        assert_eq!(alone, [[6], [7], [40], [41]]);
-        assert!(batches.len() <= 2 * 2 * 5 + 1, "{batches:?}");
-        assert!(batches.iter().all(|batch| batch.len() > 1), "{batches:?}");
+        let (batches, alone) = messages.split_at(messages.len() - 2);
+        assert_eq!(alone, [(vec![7], true), (vec![40], true)]);
+        assert!(batches.len() <= 2 * 2 * 6 + 1, "{batches:?}");
+        assert!(batches.iter().all(|(_, patient)| !patient), "{batches:?}");
     }
 
     #[test]
     fn after_another_refusal_all_are_sent_by_themselves() {
-        assert_eq!(sent(&[1, 2, 3], &[2], "23505"), [vec![1, 2, 3], vec![1], vec![2], vec![3]]);
+        let all = (vec![1, 2, 3], false);
+        let each = [1, 2, 3].map(|row| (vec![row], true));
+        assert_eq!(sent(&[1, 2, 3], &[2], "23505"), [&[all][..], &each].concat());
     }
 
     #[test]
@@ -185,7 +192,9 @@ mod tests {
             let (calls, mut answers): (Vec<_>, Vec<_>) = [1, 2, 3].map(queued).into_iter().unzip();
             answers.truncate(waited_for.len());
             send(&server, calls).now_or_never().expect("the server answers at once");
-            assert_eq!(mem::take(&mut *server.messages.lock()).concat(), waited_for);
+            let messages = mem::take(&mut *server.messages.lock());
+            let rows: Vec<u32> = messages.into_iter().flat_map(|(rows, _)| rows).collect();
+            assert_eq!(rows, waited_for);
         }
     }
 }

@@ -232,9 +232,9 @@ impl Connections {
     }
 
     /// Sends calls as one message, over a connection that nothing else uses until it is answered.
-    async fn ask(self: &Arc<Self>, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    async fn ask(self: &Arc<Self>, calls: &[Queued], patient: bool) -> Result<Vec<Answer>, Fault> {
         let mut conn = Owned(Some(self.connection().await?));
-        let answers = conn.run(calls).await;
+        let answers = conn.run(calls, patient).await;
         let fault = answers.as_ref().err();
         // After an error a transaction may be open; closing the connection ends it. A conflict has
         // already ended it, and so has a procedure that met a locked row.
@@ -283,9 +283,9 @@ impl fmt::Display for Connections {
 impl Carrier for Arc<Connections> {
     type Call = Statement;
 
-    async fn carry(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    async fn carry(&self, calls: &[Queued], patient: bool) -> Result<Vec<Answer>, Fault> {
         let limit = calls.iter().map(|call| call.limit).max().unwrap_or_default();
-        answered(limit, self.ask(calls)).await
+        answered(limit, self.ask(calls, patient)).await
     }
 }
 
@@ -302,10 +302,12 @@ impl Owned {
         }
     }
 
-    /// Runs a batch; or a single statement as [`ask`] does, but prepared if it has values.
-    async fn run(&mut self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
+    /// Runs a batch; or a patient statement as [`ask`] does, but prepared if it has values.
+    async fn run(&mut self, calls: &[Queued], patient: bool) -> Result<Vec<Answer>, Fault> {
         let Some(conn) = &mut self.0 else { return Err(Fault::Silence) };
-        let [Queued { call: statement, .. }] = calls else { return batch::send(conn, calls).await };
+        let ([Queued { call: statement, .. }], true) = (calls, patient) else {
+            return batch::send(conn, calls).await;
+        };
         let answer = if statement.values.is_empty() {
             ask(conn, &statement.text).await
         } else {

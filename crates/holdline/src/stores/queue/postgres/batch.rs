@@ -141,8 +141,8 @@ impl Session {
 impl Carrier for Session {
     type Call = Call;
 
-    async fn carry(&self, calls: &[Queued]) -> Result<Vec<Answer>, Fault> {
-        let first = (calls.len() > 1).then_some(SHORT_WAIT);
+    async fn carry(&self, calls: &[Queued], patient: bool) -> Result<Vec<Answer>, Fault> {
+        let first = (!patient).then_some(SHORT_WAIT);
         let statements = calls.iter().map(|one| &*one.call.sql);
         let statements: Vec<&str> = first.into_iter().chain(statements).collect();
         let mut answers = self.send(&statements.join("; ")).await?;
