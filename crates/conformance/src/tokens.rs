@@ -2,8 +2,7 @@
 
 use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
-use holdline::Fence;
-use holdline::Mutex;
+use holdline::{ErrorKind, Fence, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +17,7 @@ group! { "tokens":
     a_handoff_is_bounded needs Spans,
     a_handoff_lets_others_in needs Spans Queues,
     a_fence_keeps_old_holders_out needs Fences,
+    a_fenced_lock_has_a_token_or_is_refused,
     force_does_not_fence_waiters needs Fences Queues,
 }
 
@@ -181,6 +181,21 @@ async fn a_fence_keeps_old_holders_out(ctx: Ctx) {
     assert_eq!(stale.newest, new.guard().token());
     fence.check(new.guard().token()).expect("it still is the newest");
     new.unlock().await.expect("it was held");
+}
+
+/// Another store must not switch the check of tokens off, unnoticed.
+async fn a_fenced_lock_has_a_token_or_is_refused(ctx: Ctx) {
+    let lock = Mutex::new(&ctx.client().await, ctx.name("x")).fenced();
+    match lock.lock().await {
+        Ok(guard) => {
+            assert!(ctx.capabilities.fencing_tokens && guard.token() > 0);
+            guard.unlock().await.expect("it was held");
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(!ctx.capabilities.fencing_tokens);
+        }
+    }
 }
 
 async fn force_does_not_fence_waiters(ctx: Ctx) {

@@ -6,7 +6,7 @@ use crate::mode::Mode;
 use crate::stats::{NEVER, Turn, histogram, pairs};
 use crate::{machine, timer};
 use hdrhistogram::Histogram;
-use holdline::{Client, Guard, Mutex, RwLock, Semaphore, WriteGuard};
+use holdline::{Client, ErrorKind, Guard, Mutex, RwLock, Semaphore, WriteGuard};
 use serde::{Deserialize, Serialize};
 use std::pin::pin;
 use std::sync::Arc;
@@ -301,9 +301,9 @@ impl Contender {
             let counts = granted >= self.start;
             match held.release().await {
                 Ok(()) => {}
-                Err(error) if error.kind() == holdline::ErrorKind::Lost => self.lost += 1,
+                Err(error) if error.kind() == ErrorKind::Lost => self.lost += 1,
                 // It is retried in the background, or the lease ends; the other clients go on.
-                Err(error) if error.retryable() => self.unconfirmed += 1,
+                Err(error) if error.kind() == ErrorKind::Unknown => self.unconfirmed += 1,
                 Err(error) => return Err(error.into()),
             }
             if counts {

@@ -22,12 +22,13 @@ pub enum ErrorKind {
     /// The lock was lost: its lease expired, or it was broken by force. Undo or check the work.
     Lost,
     /// The outcome of a release is unknown. The release is retried in the background; in any case
-    /// the lock ends with its lease.
+    /// the lock ends with its lease. The work under the lock is done: log the error, and do not
+    /// repeat the work.
     Unknown,
     /// The store lacks a capability that this recipe or option needs.
     Unsupported,
     /// Other clients use this name with another capacity (say, as a semaphore where this one is a
-    /// mutex).
+    /// mutex, or with another number of permits). Use another name, or retry when they have left.
     Mismatch,
     /// A name, URL, lease or option is invalid.
     Invalid,
@@ -87,9 +88,13 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether a retry of the same call may succeed.
+    /// Whether a retry of the same call may succeed: whether the kind is
+    /// [`Unavailable`](ErrorKind::Unavailable).
+    ///
+    /// An [`unlock`](crate::Guard::unlock) cannot be retried, and its errors say so: the library
+    /// itself repeats the release, and what was done under the lock must not be done again.
     pub fn retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
+        self.kind() == ErrorKind::Unavailable
     }
 
     /// Whether the lock was lost.
@@ -212,6 +217,8 @@ mod tests {
         assert!(error.to_string().contains("no file descriptors left"), "{error}");
         let error = Error::because(ErrorKind::Denied, "x", io::Error::from(Errno::NOMEM));
         assert_eq!((error.kind(), error.retryable()), (ErrorKind::Unavailable, true));
+        let unconfirmed = Error::new(ErrorKind::Unknown, "a release");
+        assert!(!unconfirmed.retryable(), "it is retried in the background");
         let error = caused(Errno::ACCESS);
         assert_eq!(
             (error.kind(), error.to_string().as_str()),

@@ -25,14 +25,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// again with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which
 /// must update one row. (MySQL does not count a row that has this token already: see its guide.)
 ///
-/// A store without tokens gives the token 0 to every holder, which fences nothing.
+/// A store without tokens gives the token 0 to every holder. It would fence nothing, and is always
+/// refused. In SQL of your own, refuse it too, or have the lock refuse such a store: see
+/// [`Mutex::fenced`](crate::Mutex::fenced).
 #[derive(Debug, Default)]
 pub struct Fence(AtomicU64);
 
-/// The error for a stale token: a newer holder has been here.
+/// The error for a refused token: a newer holder has been here, or the store has no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// The rejected token.
+    /// The rejected token; 0 if the store has none.
     pub token: u64,
     /// The newest token seen.
     pub newest: u64,
@@ -49,10 +51,11 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a higher token was accepted before.
+    /// [`Stale`] if a higher token was accepted before, or if this one is 0: then the lock's store
+    /// has no tokens.
     pub fn check(&self, token: u64) -> Result<(), Stale> {
         let newest = self.0.fetch_max(token, Ordering::AcqRel);
-        if token < newest { Err(Stale { token, newest }) } else { Ok(()) }
+        if token < newest || token == 0 { Err(Stale { token, newest }) } else { Ok(()) }
     }
 
     /// The highest token seen; 0 before the first.
@@ -64,8 +67,26 @@ impl Fence {
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stale { token, newest } = self;
+        if *token == 0 {
+            return f.write_str("the fencing token is 0: the lock's store has no tokens");
+        }
         write!(f, "the fencing token {token} is stale: {newest} has been here; the lock was lost")
     }
 }
 
 impl std::error::Error for Stale {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a move to a store without tokens would turn the check off, unnoticed.
+    #[test]
+    fn the_token_of_a_store_without_tokens_is_refused() {
+        let fence = Fence::default();
+        let error = fence.check(0).expect_err("it fences nothing");
+        assert!(error.to_string().contains("has no tokens"), "{error}");
+        fence.check(1).expect("the first");
+        assert_eq!(fence.check(0), Err(Stale { token: 0, newest: 1 }));
+    }
+}

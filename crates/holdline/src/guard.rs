@@ -25,6 +25,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The guard of a held lock. Dropping it releases the lock in the background;
 /// [`unlock`](Guard::unlock) releases it and reports the result.
 ///
+/// A process that ends at once after a drop may end before the release: then most stores keep the
+/// lock for the rest of its lease. [`Client::settle`](crate::Client::settle), as the last call of
+/// `main`, waits for the release.
+///
 /// The lock is renewed in the background until it is released (unless it has a fixed lease).
 /// Renewal can fail, and the process can be paused for longer than the lease. So either stop the
 /// guarded work when the lock is [lost](Guard::lost), as [`protect`](Guard::protect) does, or pass
@@ -65,7 +69,7 @@ impl Guard {
     }
 
     /// The fencing token: higher than that of every earlier holder of this lock; or 0 if the store
-    /// has no tokens (see [`Capabilities`](crate::store::Capabilities)).
+    /// has no tokens. [`fenced`](crate::Mutex::fenced) refuses such a store.
     ///
     /// Pass it to the guarded resource with every read and write, and have the resource reject any
     /// token lower than the highest it has seen (see [`Fence`](crate::Fence)).
@@ -139,7 +143,8 @@ impl Guard {
 
     /// Runs `work` under the lock. If the lock is lost before the work is done, stops it and
     /// returns an error of kind [`Lost`](ErrorKind::Lost), even if the process was paused
-    /// meanwhile. Under [`OnLoss::Continue`] the work goes on.
+    /// meanwhile. Under [`OnLoss::Continue`] the work goes on to its end, and its output is
+    /// returned even if the lock was lost; [`unlock`](Guard::unlock) reports the loss.
     ///
     /// # Errors
     ///
@@ -169,6 +174,10 @@ impl Guard {
     /// let answer = guard.try_protect(work).await?;
     /// # assert_eq!(answer, 42); Ok(()) }
     /// ```
+    ///
+    /// The error type of `work` must be made from this crate's [`Error`]. If it is another crate's,
+    /// such as `sqlx::Error`, use `protect(work).await??` in a function whose error is made from
+    /// both.
     ///
     /// # Errors
     ///
@@ -233,6 +242,9 @@ impl Guard {
     /// [`ErrorKind::Lost`] if the lock was lost before: others may have held it in the meantime.
     /// [`ErrorKind::Unknown`] if the store did not confirm the release, which is retried in the
     /// background.
+    ///
+    /// An error says nothing about work that [`protect`](Guard::protect) has returned: that work is
+    /// done, under the lock. Do not repeat it; log the error.
     ///
     /// # Cancel safety
     ///

@@ -68,6 +68,8 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
     pub(crate) on_loss: OnLoss,
     pub(crate) handoff: Option<Handoff>,
+    /// Whether a store without fencing tokens is refused.
+    pub(crate) fenced: bool,
     /// The recipe's label in metrics.
     pub(crate) recipe: Recipe,
 }
@@ -95,6 +97,7 @@ impl Default for Options {
             value: None,
             on_loss: OnLoss::Stop,
             handoff: None,
+            fenced: false,
             recipe: Recipe::default(),
         }
     }
@@ -121,6 +124,9 @@ impl Options {
         // Some stores without weights have read-write locks; the others refuse them themselves.
         if capacity != 1 && capacity != crate::store::READ_WRITE && !capabilities.weighted {
             return Err(unsupported(store, "semaphores and groups"));
+        }
+        if self.fenced && !capabilities.fencing_tokens {
+            return Err(unsupported(store, "fencing tokens"));
         }
         if self.handoff.is_some() && !capabilities.token_ranges {
             return Err(unsupported(store, "local handoff"));
@@ -257,6 +263,15 @@ pub(crate) use holding_methods;
 macro_rules! option_methods {
     () => {
         $crate::options::holding_methods!();
+
+        /// Refuses a store without fencing tokens, with an error of kind
+        /// [`Unsupported`](crate::ErrorKind::Unsupported). For locks whose
+        /// [token](crate::Guard::token) is checked by what they guard: on such a store it is 0 for
+        /// every holder, and checks nothing.
+        pub fn fenced(mut self) -> Self {
+            self.options.fenced = true;
+            self
+        }
 
         /// Sets a lease that is not renewed, in place of [`lease`](Self::lease): the lock is lost
         /// after this time, whatever happens, and the holder learns of it a

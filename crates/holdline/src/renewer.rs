@@ -386,7 +386,8 @@ async fn finish(mut leave: PendingRelease) {
 async fn has_left(leave: &PendingRelease, told: &mut bool) -> bool {
     let Err(error) = try_to_leave(leave).await else { return true };
     // The place still exists until its lease is over, and permissions may be restored.
-    if !error.retryable() && !mem::replace(told, true) {
+    let lasting = !error.retryable() && error.kind() != ErrorKind::Unknown;
+    if lasting && !mem::replace(told, true) {
         tracing::warn!(name = %leave.line, %error, "could not leave the line");
     }
     false

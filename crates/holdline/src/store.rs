@@ -347,7 +347,7 @@ pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
             message,
             "lock \"{line}\" is in use with capacity {used}, but was asked for with {}; \
              all users of a name must agree (a mutex has 1, a semaphore its permits, a read-write \
-             lock 1073741824)",
+             lock 1073741824); use another name, or try again when those users have left",
             ticket.capacity
         ),
         Refusal::Weight => write!(

@@ -8,7 +8,7 @@ use crate::outages::stores::{Row, rows};
 use crate::run::number;
 use crate::workers::process;
 use crate::{Case, cases};
-use holdline::{Client, Mutex};
+use holdline::{Client, ErrorKind, Mutex};
 use holdline_testkit::Folder;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -180,7 +180,11 @@ async fn all_free(client: &Client) -> Result<(), String> {
         let taken = async {
             loop {
                 match once().await {
-                    Err(error) if error.retryable() => sleep(Duration::from_millis(100)).await,
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) =>
+                    {
+                        sleep(Duration::from_millis(100)).await;
+                    }
                     ended => return ended,
                 }
             }

@@ -90,6 +90,17 @@ async fn a_lost_lock_is_lost_though_the_store_does_not_answer() {
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
 
+/// A caller who retries what failed would do the work under the lock twice.
+#[tokio::test(flavor = "current_thread")]
+async fn a_release_without_an_answer_is_not_to_be_retried() {
+    let client = holdline::open("memory:").await.expect("memory opens");
+    let chaos = Chaos::new(client.store().clone());
+    chaos.calls(Op::Leave, 0, 1, Fault::FailBefore);
+    let guard = Mutex::new(&chaos.client(), "x").lock().await.expect("memory works");
+    let error = guard.unlock().await.expect_err("the store does not confirm it");
+    assert_eq!((error.kind(), error.retryable()), (ErrorKind::Unknown, false), "{error}");
+}
+
 /// A ticket is never used again: a late release of one attempt would take the place of the next.
 #[tokio::test(flavor = "current_thread")]
 async fn each_attempt_has_a_ticket_of_its_own() {
