@@ -8,7 +8,7 @@ use crate::guard::Guard;
 use crate::handles::StoreHandles;
 use crate::local_queue::LocalQueues;
 use crate::loss::Evicted;
-use crate::metrics::{LockMetrics, Recipe, Waiting};
+use crate::metrics::{LockMetrics, Outcome, Recipe, Waiting};
 use crate::names::Name;
 use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
@@ -16,15 +16,16 @@ use crate::renewer;
 use crate::request::{AcquireRequest, Handoff};
 use crate::store::{Capabilities, Lines, Seq, Store, TicketId};
 use crate::sync::Mutex;
-use holdline_kernel::Time;
+use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 /// A client of a store, from which locks are made. Cheap to clone. All clones, and all locks made
-/// from them, share one local queue for each name.
+/// from them, share one local queue for each name and the guards of re-entrant owners; another
+/// client of the same store shares neither. So open a store once in a process.
 ///
 /// Created by [`open`](crate::open()) from a URL, or by [`Client::new`] from a store.
 #[derive(Clone)]
@@ -360,17 +361,25 @@ impl Client {
     ) -> Result<Option<Guard>> {
         // A lock must not be granted if it could not be renewed or released.
         renewer::start()?;
-        let waiting = Waiting::new(&request.metrics, clock::now());
-        let span =
-            tracing::debug_span!("acquire", name = %request.line, token = tracing::field::Empty);
+        let mut waiting = Waiting::new(&request.metrics, clock::now());
+        let (token, outcome) = (field::Empty, field::Empty);
+        let span = tracing::debug_span!("acquire", name = %request.line, token, outcome);
         let guard = async {
-            let guard =
-                self.inner.local_queues.acquire(&self.inner.handles, &request, handoff).await?;
-            if let Some(guard) = &guard {
-                tracing::Span::current().record("token", guard.token());
-                waiting.granted(clock::now());
+            let queues = &self.inner.local_queues;
+            let guard = queues.acquire(&self.inner.handles, &request, handoff).await;
+            let outcome = match &guard {
+                Ok(Some(_)) => Outcome::Acquired,
+                Ok(None) if request.mode == WaitMode::Try => Outcome::Busy,
+                Ok(None) => Outcome::Timeout,
+                Err(_) => Outcome::Error,
+            };
+            let span = Span::current();
+            span.record("outcome", outcome.label());
+            if let Ok(Some(guard)) = &guard {
+                span.record("token", guard.token());
             }
-            Ok(guard)
+            waiting.ends(outcome, clock::now());
+            guard
         };
         guard.instrument(span).await
     }

@@ -8,9 +8,13 @@
 //!
 //! let guard = report.lock().await?; // or try_lock(), lock_within(time)
 //! let token = guard.token(); // higher than every earlier holder's: give it to what you guard
-//! guard.protect(async { /* stopped, with an error, if the lock is lost */ }).await?;
-//! guard.unlock().await?; // or drop it
-//! # assert!(token > 0); Ok(()) }
+//! let work = async { /* stopped, with an error, if the lock is lost */ };
+//! let outcome = guard.protect(work).await;
+//! drop(guard); // releases the lock in the background; or unlock(), which reports the result
+//! client.settle().await; // before the process ends: waits for the release
+//! # assert!(token > 0);
+//! outcome
+//! # }
 //! ```
 //!
 //! # What to use
@@ -52,8 +56,15 @@
 //! its own, so a busy executor loses none. A client and its locks can be used from several
 //! runtimes, and outlive the one that they were created on; a future that was polled belongs to
 //! the runtime that polled it, whose timers it uses. A guard may be dropped anywhere: it is
-//! released in the background, and [`Client::settle`] waits for that before a program exits.
-//! Leases and waits take real time, also while Tokio's clock is paused in a test.
+//! released in the background. [`Client::settle`] waits for that: call it before a program exits,
+//! or the store may keep the lock for the rest of its lease.
+//!
+//! # Testing
+//!
+//! `open("memory:")` is a new, empty store each time; `memory:NAME` is shared within the process. A
+//! loss is made by breaking the lock: `client.force_unlock("x", guard.ticket(), "a test")`. Leases
+//! and waits take real time, also while Tokio's clock is paused: there a Tokio timer around the
+//! wait for a lock that is held fires at once, so use `lock_within` in its place.
 //!
 //! # When the lock is lost
 //!
@@ -81,7 +92,8 @@
 //! | --- | --- | --- | --- |
 //! | `holdline_waiting` | gauge | acquisitions in progress | `store`, `recipe` |
 //! | `holdline_held` | gauge | locks held | `store`, `recipe` |
-//! | `holdline_acquire_seconds` | histogram | time to acquire | `store`, `recipe` |
+//! | `holdline_acquisitions_total` | counter | acquisitions that have ended | and `outcome` (1) |
+//! | `holdline_acquire_seconds` | histogram | time to acquire, if acquired | `store`, `recipe` |
 //! | `holdline_hold_seconds` | histogram | time held, until release or loss | `store`, `recipe` |
 //! | `holdline_renewals_total` | counter | renewals | and `outcome`: `ok`, `failed` |
 //! | `holdline_losses_total` | counter | locks lost while held | `store`, `recipe` |
@@ -90,23 +102,28 @@
 //! | `holdline_timeouts_total` | counter | calls to the store that timed out | `store` |
 //! | `holdline_connections_total` | counter | connections opened (not etcd, ZooKeeper) | `store` |
 //!
+//! (1) `acquired`; `busy`, of a try; `timeout`, of a wait with a limit; `cancelled`, of a dropped
+//! future; `error`. Waits that reach their limits are counted here: `holdline_timeouts_total`
+//! counts single calls to the store that were not answered.
+//!
 //! The label `store` is the kind of store, such as `redis`. A lock's name is not a label, unless
 //! [`Client::named_metrics`] makes it one. The repository has alerts for Prometheus and a dashboard
 //! for Grafana in `packaging/prometheus`. A recorder that panics loses its value, and changes
 //! nothing else.
 //!
 //! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
-//! `name` and `token`) around each acquisition, the warnings `lock lost` and `renewal failed`, and
-//! each store's events about its servers.
+//! `name`, `token` and `outcome`) around each acquisition, the warnings `lock lost` and `renewal
+//! failed`, and each store's events about its servers.
 //!
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`], which takes the
 //! parts of a URL one by one, or the settings of a client that the program already has. Each store
 //! has a page in the [guides] with its URL, its options, its promises and its costs. Its
-//! capabilities are data ([`store::Capabilities`]); a recipe or option that needs more is refused
-//! with a clear error. A store of your own implements [`store::Store`]; the test suite in the crate
-//! `holdline-conformance` checks that it keeps the contract.
+//! capabilities are data ([`Client::capabilities`]); a recipe or option that needs more is refused
+//! with a clear error. Tokens alone are 0 where a store has none, unless
+//! [`fenced`](Mutex::fenced) asks for them. A store of your own implements [`store::Store`]; the
+//! test suite in the crate `holdline-conformance` checks that it keeps the contract.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

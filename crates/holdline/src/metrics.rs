@@ -40,6 +40,35 @@ const RECIPES: [(Recipe, &str); 7] = [
     (Recipe::Group, "group"),
 ];
 
+/// How an acquisition ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Acquired,
+    /// A try did not find the lock free.
+    Busy,
+    /// A wait reached its limit.
+    Timeout,
+    /// The future was dropped.
+    Cancelled,
+    Error,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 5] =
+        [Outcome::Acquired, Outcome::Busy, Outcome::Timeout, Outcome::Cancelled, Outcome::Error];
+
+    /// The outcome as a label.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Outcome::Acquired => "acquired",
+            Outcome::Busy => "busy",
+            Outcome::Timeout => "timeout",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Error => "error",
+        }
+    }
+}
+
 const ERRORS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Unavailable, "unavailable"),
     (ErrorKind::Lost, "lost"),
@@ -81,6 +110,7 @@ struct RecipeKeys {
     waiting: Key,
     held: Key,
     acquire: Key,
+    acquisitions: [Key; Outcome::ALL.len()],
     hold: Key,
     losses: Key,
     handoffs: Key,
@@ -97,19 +127,22 @@ impl StoreMetrics {
             recipes: RECIPES.map(|(_, recipe)| {
                 let labels = vec![store(), Label::from_static_parts("recipe", recipe)];
                 let key = |name: &'static str| Key::from_parts(name, labels.clone());
-                let outcome = |outcome: &'static str| {
-                    key("holdline_renewals_total")
-                        .with_extra_labels(vec![Label::from_static_parts("outcome", outcome)])
+                let outcome = |name: &'static str, outcome: &'static str| {
+                    let label = Label::from_static_parts("outcome", outcome);
+                    key(name).with_extra_labels(vec![label])
                 };
+                let renewals = |result| outcome("holdline_renewals_total", result);
                 RecipeKeys {
                     waiting: key("holdline_waiting"),
                     held: key("holdline_held"),
                     acquire: key("holdline_acquire_seconds"),
+                    acquisitions: Outcome::ALL
+                        .map(|ended| outcome("holdline_acquisitions_total", ended.label())),
                     hold: key("holdline_hold_seconds"),
                     losses: key("holdline_losses_total"),
                     handoffs: key("holdline_handoffs_total"),
-                    renewed: outcome("ok"),
-                    not_renewed: outcome("failed"),
+                    renewed: renewals("ok"),
+                    not_renewed: renewals("failed"),
                 }
             }),
             errors: ERRORS.map(|(_, kind)| {
@@ -184,26 +217,32 @@ impl LockMetrics {
     }
 }
 
-/// An acquisition in progress, counted from creation to drop.
+/// An acquisition in progress, counted from creation to drop, and then by its outcome.
 pub(crate) struct Waiting {
     metrics: LockMetrics,
     since: Time,
+    outcome: Outcome,
 }
 
 impl Waiting {
     pub(crate) fn new(metrics: &LockMetrics, since: Time) -> Self {
         change(&metrics.key(|keys| &keys.waiting), 1.0);
-        Waiting { metrics: metrics.clone(), since }
+        Waiting { metrics: metrics.clone(), since, outcome: Outcome::Cancelled }
     }
 
-    pub(crate) fn granted(&self, now: Time) {
-        record(&self.metrics.key(|keys| &keys.acquire), self.since.until(now).as_secs_f64());
+    /// Notes how the acquisition ends. Without that it was cancelled.
+    pub(crate) fn ends(&mut self, outcome: Outcome, now: Time) {
+        self.outcome = outcome;
+        if outcome == Outcome::Acquired {
+            record(&self.metrics.key(|keys| &keys.acquire), self.since.until(now).as_secs_f64());
+        }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         change(&self.metrics.key(|keys| &keys.waiting), -1.0);
+        count(&self.metrics.key(|keys| &keys.acquisitions[self.outcome as usize]));
     }
 }
 
@@ -234,7 +273,16 @@ fn record(key: &Key, seconds: f64) {
 pub fn describe_metrics() {
     describe_gauge!("holdline_waiting", Unit::Count, "Acquisitions under way");
     describe_gauge!("holdline_held", Unit::Count, "Locks held");
-    describe_histogram!("holdline_acquire_seconds", Unit::Seconds, "From asking to holding");
+    describe_histogram!(
+        "holdline_acquire_seconds",
+        Unit::Seconds,
+        "From asking to holding, of acquisitions that succeeded"
+    );
+    describe_counter!(
+        "holdline_acquisitions_total",
+        Unit::Count,
+        "Acquisitions that have ended, by outcome"
+    );
     describe_histogram!("holdline_hold_seconds", Unit::Seconds, "From holding to release or loss");
     describe_counter!("holdline_renewals_total", Unit::Count, "Renewals, by outcome");
     describe_counter!("holdline_losses_total", Unit::Count, "Locks lost while held");

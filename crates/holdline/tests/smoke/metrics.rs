@@ -180,7 +180,33 @@ async fn what_happens_is_counted_by_store_and_recipe() {
     assert_eq!(values.of("holdline_held{store=memory,recipe=mutex,name=jobs/7}"), 0.0);
     let state = values.0.lock().unwrap();
     let with_name = state.values.keys().filter(|key| key.contains("name=")).count();
-    assert_eq!(with_name, 4, "waiting, held, acquire, hold: {:?}", state.values);
+    assert_eq!(with_name, 5, "waiting, held, acquire(d), hold: {:?}", state.values);
+}
+
+/// Otherwise a lock that nobody gets looks as good as one that nobody wants.
+#[tokio::test(flavor = "current_thread")]
+async fn acquisitions_are_counted_by_how_they_end() {
+    if !in_own_process("metrics::acquisitions_are_counted_by_how_they_end") {
+        return;
+    }
+    let values = Values::default();
+    metrics::set_global_recorder(values.clone()).map_err(|_| ()).expect("the only one");
+    let chaos = Chaos::new(Arc::clone(open("memory:").await.expect("memory opens").store()));
+    let (holder, client) = (chaos.client(), chaos.client());
+    let lock = Mutex::new(&client, "x");
+    let held = Mutex::new(&holder, "x").lock().await.expect("works");
+    assert!(lock.try_lock().await.expect("works").is_none());
+    assert!(lock.lock_within(Duration::from_millis(20)).await.expect("works").is_none());
+    assert!(lock.lock().now_or_never().is_none());
+    chaos.always(Op::Enter, Fault::FailBefore);
+    lock.try_lock().await.expect_err("the store fails");
+    for outcome in ["acquired", "busy", "timeout", "cancelled", "error"] {
+        let key =
+            format!("holdline_acquisitions_total{{store=memory,recipe=mutex,outcome={outcome}}}");
+        assert_eq!(values.of(&key), 1.0, "{outcome}");
+    }
+    assert_eq!(values.of("holdline_acquire_seconds{store=memory,recipe=mutex}"), 1.0);
+    drop(held);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -233,7 +259,7 @@ fn each_metric_has_a_description_and_a_row_in_the_documentation() {
     let described = std::mem::take(&mut values.0.lock().unwrap().descriptions);
     let page = include_str!("../../src/lib.rs");
     let dashboard = include_str!("../../../../packaging/prometheus/dashboard.json");
-    assert_eq!(described.len(), 10);
+    assert_eq!(described.len(), 11);
     for (name, text) in &described {
         assert!(!text.is_empty());
         assert!(page.contains(&format!("| `{name}` |")), "{name} is not documented");
