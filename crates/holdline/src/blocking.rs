@@ -7,16 +7,26 @@
 //!
 //! ```
 //! use holdline::blocking;
+//! use std::time::Duration;
 //! let client = blocking::open("memory:")?;
-//! let guard = client.mutex("nightly-report").lock()?;
+//! let report = client.mutex("nightly-report").lease(Duration::from_secs(30)).label("cron");
+//!
+//! let guard = report.lock()?; // or try_lock(), lock_within(time)
 //! println!("holding with token {}", guard.token());
-//! guard.unlock()?;
+//! drop(guard); // or guard.unlock(), which reports the result
 //! # Ok::<(), holdline::Error>(())
 //! ```
+//!
+//! Dropping a guard waits for the release, as its `unlock` does: for a third of the lease, and from
+//! 250 ms to 5 s, if the store is silent. So a lock whose guard is dropped at the end of `main` is
+//! free when the process has ended. On a thread of a Tokio runtime the lock is released in the
+//! background: call [`Client::settle`] outside of it before the process ends. `process::exit` drops
+//! nothing.
 
 #[macro_use]
 mod macros;
 mod group;
+mod release;
 
 pub use group::{BlockingMember, BlockingMembersObserver, BlockingOwnership, BlockingRoute, Group};
 
@@ -26,8 +36,10 @@ use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::{Lines, TicketId};
 use crate::thread;
 use crate::{
-    Changes, ConnectOptions, Guard, Leadership, LockInfo, Loss, MultiGuard, Name, ReentrantGuard,
+    Backoff, Changes, ConnectOptions, Guard, Leadership, LockInfo, Loss, MultiGuard, Name, OnLoss,
+    ReentrantGuard,
 };
+use release::{Held, Release};
 use std::future::{Future, ready};
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -119,8 +131,7 @@ impl Client {
         Client(client)
     }
 
-    /// The underlying async client, for a recipe with options:
-    /// `Mutex::new(holdline::Mutex::new(client.as_async(), "name").lease(time))`.
+    /// The underlying async client.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }
@@ -181,7 +192,7 @@ impl Client {
         BlockingChanges(self.0.changes(lines))
     }
 
-    /// Waits until the store has released every dropped lock. See
+    /// Waits until the store has released every dropped lock and abandoned acquisition. See
     /// [`settle`](crate::Client::settle).
     pub fn settle(&self) {
         wait(self.0.settle());
@@ -232,21 +243,22 @@ recipe! {
     /// See [`holdline::Mutex`](crate::Mutex).
     Mutex
 }
+options!(Mutex: handoff(most: u32, time: Duration));
 
 impl Mutex {
     /// Acquires the lock, waiting as long as it takes.
     pub fn lock(&self) -> Result<BlockingGuard> {
-        wait(self.0.lock()).map(BlockingGuard)
+        wait(self.0.lock()).map(BlockingGuard::new)
     }
 
     /// Acquires the lock if it is free and has no waiters.
     pub fn try_lock(&self) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.try_lock())?.map(BlockingGuard))
+        Ok(wait(self.0.try_lock())?.map(BlockingGuard::new))
     }
 
     /// Acquires the lock, waiting up to `time`.
     pub fn lock_within(&self, time: Duration) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.lock_within(time))?.map(BlockingGuard))
+        Ok(wait(self.0.lock_within(time))?.map(BlockingGuard::new))
     }
 }
 
@@ -258,32 +270,32 @@ recipe! {
 impl RwLock {
     /// Acquires the read lock, waiting as long as it takes.
     pub fn read(&self) -> Result<BlockingGuard> {
-        wait(self.0.read()).map(BlockingGuard)
+        wait(self.0.read()).map(BlockingGuard::new)
     }
 
     /// Acquires the read lock, waiting up to `time`.
     pub fn read_within(&self, time: Duration) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.read_within(time))?.map(BlockingGuard))
+        Ok(wait(self.0.read_within(time))?.map(BlockingGuard::new))
     }
 
     /// Acquires the read lock if that requires no waiting.
     pub fn try_read(&self) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.try_read())?.map(BlockingGuard))
+        Ok(wait(self.0.try_read())?.map(BlockingGuard::new))
     }
 
     /// Acquires the write lock if that requires no waiting.
     pub fn try_write(&self) -> Result<Option<BlockingWriteGuard>> {
-        Ok(wait(self.0.try_write())?.map(BlockingWriteGuard))
+        Ok(wait(self.0.try_write())?.map(BlockingWriteGuard::new))
     }
 
     /// Acquires the write lock, waiting as long as it takes.
     pub fn write(&self) -> Result<BlockingWriteGuard> {
-        wait(self.0.write()).map(BlockingWriteGuard)
+        wait(self.0.write()).map(BlockingWriteGuard::new)
     }
 
     /// Acquires the write lock, waiting up to `time`.
     pub fn write_within(&self, time: Duration) -> Result<Option<BlockingWriteGuard>> {
-        Ok(wait(self.0.write_within(time))?.map(BlockingWriteGuard))
+        Ok(wait(self.0.write_within(time))?.map(BlockingWriteGuard::new))
     }
 }
 
@@ -291,7 +303,9 @@ impl BlockingWriteGuard {
     /// Downgrades to a read lock without admitting another writer in between.
     #[allow(clippy::result_large_err, reason = "the guard must come back")]
     pub fn downgrade(self) -> Result<BlockingGuard, (Self, Error)> {
-        wait(self.0.downgrade()).map(BlockingGuard).map_err(|(guard, error)| (Self(guard), error))
+        wait(self.0.take().downgrade())
+            .map(BlockingGuard::new)
+            .map_err(|(guard, error)| (Self::new(guard), error))
     }
 }
 
@@ -303,17 +317,17 @@ recipe! {
 impl Semaphore {
     /// Acquires `n` permits, waiting as long as it takes.
     pub fn acquire(&self, n: u32) -> Result<BlockingGuard> {
-        wait(self.0.acquire(n)).map(BlockingGuard)
+        wait(self.0.acquire(n)).map(BlockingGuard::new)
     }
 
     /// Acquires `n` permits if they are free and there are no waiters.
     pub fn try_acquire(&self, n: u32) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.try_acquire(n))?.map(BlockingGuard))
+        Ok(wait(self.0.try_acquire(n))?.map(BlockingGuard::new))
     }
 
     /// Acquires `n` permits, waiting up to `time`.
     pub fn acquire_within(&self, n: u32, time: Duration) -> Result<Option<BlockingGuard>> {
-        Ok(wait(self.0.acquire_within(n, time))?.map(BlockingGuard))
+        Ok(wait(self.0.acquire_within(n, time))?.map(BlockingGuard::new))
     }
 }
 
@@ -325,12 +339,12 @@ recipe! {
 impl ReentrantMutex {
     /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it.
     pub fn lock(&self, owner: &Owner) -> Result<BlockingReentrantGuard> {
-        wait(self.0.lock(owner)).map(BlockingReentrantGuard)
+        wait(self.0.lock(owner)).map(BlockingReentrantGuard::new)
     }
 
     /// Acquires the lock if that requires no waiting.
     pub fn try_lock(&self, owner: &Owner) -> Result<Option<BlockingReentrantGuard>> {
-        Ok(wait(self.0.try_lock(owner))?.map(BlockingReentrantGuard))
+        Ok(wait(self.0.try_lock(owner))?.map(BlockingReentrantGuard::new))
     }
 
     /// Acquires the lock, waiting up to `time`.
@@ -339,7 +353,7 @@ impl ReentrantMutex {
         owner: &Owner,
         time: Duration,
     ) -> Result<Option<BlockingReentrantGuard>> {
-        Ok(wait(self.0.lock_within(owner, time))?.map(BlockingReentrantGuard))
+        Ok(wait(self.0.lock_within(owner, time))?.map(BlockingReentrantGuard::new))
     }
 }
 
@@ -351,17 +365,17 @@ recipe! {
 impl Multi {
     /// Acquires all locks, waiting as long as it takes.
     pub fn lock(&self) -> Result<BlockingMultiGuard> {
-        wait(self.0.lock()).map(BlockingMultiGuard)
+        wait(self.0.lock()).map(BlockingMultiGuard::new)
     }
 
     /// Acquires all locks if none requires waiting; otherwise none.
     pub fn try_lock(&self) -> Result<Option<BlockingMultiGuard>> {
-        Ok(wait(self.0.try_lock())?.map(BlockingMultiGuard))
+        Ok(wait(self.0.try_lock())?.map(BlockingMultiGuard::new))
     }
 
     /// Acquires all locks, waiting up to `time` in total; otherwise none.
     pub fn lock_within(&self, time: Duration) -> Result<Option<BlockingMultiGuard>> {
-        Ok(wait(self.0.lock_within(time))?.map(BlockingMultiGuard))
+        Ok(wait(self.0.lock_within(time))?.map(BlockingMultiGuard::new))
     }
 }
 
@@ -373,7 +387,7 @@ recipe! {
 /// The leadership, while held. See [`Leader`](crate::Leader).
 #[derive(Debug)]
 #[must_use = "dropping the leadership at once resigns at once"]
-pub struct BlockingLeader(recipes::Leader);
+pub struct BlockingLeader(Held<recipes::Leader>);
 
 may_be_lost!(BlockingLeader, "leadership");
 works!(BlockingLeader, "it leads");
@@ -381,12 +395,12 @@ works!(BlockingLeader, "it leads");
 impl Election {
     /// Campaigns, and waits until elected.
     pub fn campaign(&self, value: impl Into<String>) -> Result<BlockingLeader> {
-        wait(self.0.campaign(value)).map(BlockingLeader)
+        wait(self.0.campaign(value)).map(BlockingLeader::new)
     }
 
     /// Campaigns without waiting.
     pub fn try_campaign(&self, value: impl Into<String>) -> Result<Option<BlockingLeader>> {
-        Ok(wait(self.0.try_campaign(value))?.map(BlockingLeader))
+        Ok(wait(self.0.try_campaign(value))?.map(BlockingLeader::new))
     }
 
     /// Campaigns for up to `time`.
@@ -395,7 +409,7 @@ impl Election {
         value: impl Into<String>,
         time: Duration,
     ) -> Result<Option<BlockingLeader>> {
-        Ok(wait(self.0.campaign_within(value, time))?.map(BlockingLeader))
+        Ok(wait(self.0.campaign_within(value, time))?.map(BlockingLeader::new))
     }
 
     /// Creates an observer of the election.
@@ -425,15 +439,26 @@ impl BlockingObserver {
     }
 }
 
+impl Release for recipes::Leader {
+    fn release(self) -> impl Future<Output = Result<()>> {
+        self.resign()
+    }
+}
+
 impl BlockingLeader {
+    fn new(leader: recipes::Leader) -> Self {
+        BlockingLeader(Held::new(leader))
+    }
+
     /// Changes the published value.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))
     }
 
-    /// Resigns.
+    /// Resigns, and reports the result.
+    #[doc(alias = "unlock")]
     pub fn resign(self) -> Result<()> {
-        wait(self.0.resign())
+        wait(self.0.take().resign())
     }
 }
 

@@ -1,10 +1,11 @@
 //! The blocking API of groups.
 
+use super::release::{Held, Release};
 use super::{Client, wait};
 use crate::error::{Error, Result};
 use crate::recipes::{self, Members, Ownership, Route};
-use crate::{Loss, MembersObserver};
-use std::future::ready;
+use crate::{Loss, MembersObserver, OnLoss};
+use std::future::{Future, ready};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub struct Group(recipes::Group);
 /// A membership in a group. See [`Member`](crate::Member).
 #[derive(Debug)]
 #[must_use = "dropping the member at once leaves the group at once"]
-pub struct BlockingMember(recipes::Member);
+pub struct BlockingMember(Held<recipes::Member>);
 
 /// The member that a key belongs to. See [`Route`].
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl Group {
 
     /// Joins the group, and waits until the member may own keys.
     pub fn join(&self, address: impl Into<String>) -> Result<BlockingMember> {
-        wait(self.0.join(address)).map(BlockingMember)
+        wait(self.0.join(address)).map(|member| BlockingMember(Held::new(member)))
     }
 
     /// Returns the members.
@@ -61,6 +62,16 @@ impl Group {
     /// Creates an observer of the members.
     pub fn observe(&self) -> BlockingMembersObserver {
         BlockingMembersObserver(self.0.observe())
+    }
+}
+
+options!(Group:
+    lease(lease: Duration), renew_every(interval: Duration), margin(margin: Duration),
+    label(label: impl Into<String>), on_loss(on_loss: OnLoss), stale_after(time: Duration));
+
+impl Release for recipes::Member {
+    fn release(self) -> impl Future<Output = Result<()>> {
+        self.leave()
     }
 }
 
@@ -81,7 +92,7 @@ impl BlockingMember {
 
     /// Leaves the group, and reports the result.
     pub fn leave(self) -> Result<()> {
-        wait(self.0.leave())
+        wait(self.0.take().leave())
     }
 }
 

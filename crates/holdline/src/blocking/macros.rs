@@ -1,6 +1,6 @@
 //! The common parts of the blocking recipes and guards.
 
-/// Defines a blocking recipe: a newtype of the async recipe with its options.
+/// Defines a blocking recipe: a newtype of the async recipe, with its options.
 macro_rules! recipe {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -13,6 +13,24 @@ macro_rules! recipe {
                 $name(recipe)
             }
         }
+
+        options!($name:
+            lease(lease: Duration), renew_every(interval: Duration), margin(margin: Duration),
+            label(label: impl Into<String>), on_loss(on_loss: OnLoss), fenced(),
+            fixed_lease(lease: Duration), poll(schedule: Backoff), unfair());
+    };
+}
+
+/// Defines option methods that change the async recipe.
+macro_rules! options {
+    ($name:ident: $($option:ident($($value:ident: $type:ty),*)),*) => {
+        impl $name {$(
+            #[doc = concat!("See [`", stringify!($option), "`](crate::", stringify!($name), "::",
+                            stringify!($option), ").")]
+            pub fn $option(self $(, $value: $type)*) -> Self {
+                $name(self.0.$option($($value),*))
+            }
+        )*}
     };
 }
 
@@ -22,12 +40,22 @@ macro_rules! guard {
         $(#[$doc])*
         #[derive(Debug)]
         #[must_use = "dropping the guard at once releases the lock at once"]
-        pub struct $name($inner);
+        pub struct $name(Held<$inner>);
 
         impl $name {
+            fn new(guard: $inner) -> Self {
+                $name(Held::new(guard))
+            }
+
             /// Releases the lock, and reports the result.
             pub fn unlock(self) -> Result<()> {
-                wait(self.0.unlock())
+                wait(self.0.take().unlock())
+            }
+        }
+
+        impl Release for $inner {
+            fn release(self) -> impl Future<Output = Result<()>> {
+                self.unlock()
             }
         }
 

@@ -1,8 +1,9 @@
 //! The blocking API, on the memory store.
 
-use holdline::blocking::{BlockingRoute, open};
+use holdline::blocking::{BlockingRoute, Client, open};
 use holdline::store::Lines;
-use holdline::{Fence, Owner};
+use holdline::{Fence, OnLoss, Owner};
+use holdline_conformance::{Chaos, Fault, Op};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,11 +110,42 @@ fn what_is_lost_during_protected_work_is_told() {
         assert!(guard.lost_within(Duration::from_secs(5)));
     };
     assert!(guard.protect(work).expect_err("lost meanwhile").is_lost());
-    let mutex = holdline::Mutex::new(client.as_async(), "y").on_loss(holdline::OnLoss::Continue);
-    let guard = holdline::blocking::Mutex::new(mutex).lock().expect("works");
+    let guard = client.mutex("y").on_loss(OnLoss::Continue).lock().expect("works");
     client.force_unlock("y", guard.ticket(), "test").expect("works").expect("it was there");
     assert!(guard.lost_within(Duration::from_secs(5)));
     assert_eq!(guard.protect(|| 7).expect("it goes on all the same"), 7);
+}
+
+/// As at the end of `main`: the lock must be free when the process has ended.
+#[test]
+fn a_dropped_guard_waits_for_its_release() {
+    let memory = open("memory:").expect("memory opens");
+    let chaos = Chaos::new(Arc::clone(memory.as_async().store()));
+    let client = Client::new(chaos.client());
+    chaos.always(Op::Leave, Fault::Delay(Duration::from_millis(200)));
+    drop(client.mutex("m").lock().expect("works"));
+    drop(client.rwlock("rw").write().expect("works"));
+    drop(client.reentrant("re").lock(&Owner::new()).expect("works"));
+    drop(client.multi(["a", "b"]).lock().expect("works"));
+    drop(client.election("e").campaign("one").expect("works"));
+    drop(client.group("g").join("here").expect("works"));
+    assert_eq!(memory.list("").expect("works"), []);
+}
+
+/// A thread that drives tasks must not be blocked.
+#[test]
+fn a_guard_that_a_task_drops_is_released_in_the_background() {
+    let memory = open("memory:").expect("memory opens");
+    let chaos = Chaos::new(Arc::clone(memory.as_async().store()));
+    let client = Client::new(chaos.client());
+    chaos.always(Op::Leave, Fault::FailBefore);
+    let guard = client.mutex("x").lease(Duration::from_secs(3600)).lock().expect("works");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("it is built");
+    runtime.block_on(async move { drop(guard) });
+    assert_eq!(memory.list("").expect("works").len(), 1);
+    chaos.heal();
+    client.settle();
+    assert_eq!(memory.list("").expect("works"), []);
 }
 
 /// Each recipe's async methods are there for threads, too: the same names, as often.
@@ -154,6 +186,13 @@ fn every_async_method_is_there_for_threads() {
         assert!(found >= enough, "{name}: {wanted} async, {found} blocking");
     }
     assert!(names(&recipes).len() > 20);
+    let options = [include_str!("../../src/options.rs"), &recipes].concat();
+    let options = options.lines().filter_map(|line| line.trim().strip_prefix("pub fn "));
+    let options: Vec<_> = options.filter_map(|head| head.split_once("(mut self")).collect();
+    for (name, _) in options.iter().filter(|(name, _)| *name != "every") {
+        assert!(blocking.contains(&format!("{name}(")), "the option {name}");
+    }
+    assert!(options.len() >= 10);
 }
 
 #[test]
