@@ -29,6 +29,10 @@ use std::sync::Arc;
 ///
 /// [`ConnectOptions`] takes the parts of such a URL one by one.
 ///
+/// Open a store once in a process, and clone the client. Two clients of one URL know nothing of
+/// each other: tasks queue locally with the tasks of their own client only, and so do the owners of
+/// re-entrant mutexes.
+///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if the URL is invalid. That includes an empty one, which may come from a

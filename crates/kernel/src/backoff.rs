@@ -53,7 +53,9 @@ impl Backoff {
         self
     }
 
-    /// The pause after failed try number `attempt` (the first is 0). `random` is any random number.
+    /// The pause after failed try number `attempt` (the first is 0). `random` is a new random
+    /// number of the caller's, such as `fastrand::u64(..)`; without [`jitter`](Backoff::jitter) it
+    /// is not used, and pauses are the same for all callers.
     pub fn pause(&self, attempt: u32, random: u64) -> Duration {
         let pause = match self.shape {
             Shape::Fixed(pause) => pause,

@@ -91,7 +91,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let there = Client::new(here.store().clone());
 
     // The first holder reads, and is then stopped: by a debugger, a full disk, a migrating machine.
-    let slow = Mutex::new(&here, "account-17").lock().await?;
+    // A store without tokens (as `?scheme=advisory`) is refused.
+    let slow = Mutex::new(&here, "account-17").fenced().lock().await?;
     let seen = read(&mut db, &slow, 17).await?;
     println!("the slow holder read {seen} under token {}", slow.token());
 

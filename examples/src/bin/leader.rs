@@ -56,9 +56,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             led = leader.protect(lead(leader.token())) => led,
             _ = &mut stop => {
                 // Others need not wait for the lease. An error says if it was lost at the last
-                // moment.
-                leader.resign().await?;
-                println!("resigned");
+                // moment, or if the store has not confirmed it yet.
+                match leader.resign().await {
+                    Ok(()) => println!("resigned"),
+                    Err(error) => println!("{error}"),
+                }
                 break;
             }
         };

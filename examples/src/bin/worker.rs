@@ -38,7 +38,7 @@ async fn worker(permits: Semaphore, jobs: Jobs, time: Duration) -> holdline::Res
         // The permit comes first. A job that is taken first would wait here, invisible, while other
         // workers have permits and nothing to do.
         let permit = permits.acquire(1).await?;
-        let Some(job) = jobs.next() else { return permit.unlock().await };
+        let Some(job) = jobs.next() else { return Ok(()) };
         match permit.protect(work(&job, time)).await {
             // Dropping the permit returns it in the background, even if a job panics.
             Ok(()) => drop(permit),
@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(env::VarError::NotPresent) => holdline::open_default()?,
         url => open(&url?).await?,
     };
-    run(&client, limit, jobs, Duration::from_millis(time)).await?;
+    let done = run(&client, limit, jobs, Duration::from_millis(time)).await;
     client.settle().await; // what was dropped is given back before the process ends
-    Ok(())
+    Ok(done?)
 }

@@ -34,7 +34,8 @@ pub struct Election {
     options: Options,
 }
 
-/// The leadership, while held: a [`Guard`] with a published value.
+/// The leadership, while held: a [`Guard`] with a published value. It ends by
+/// [`resign`](Leader::resign), or in the background when it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping the leadership at once resigns at once"]
 pub struct Leader {
@@ -176,7 +177,7 @@ impl Leader {
         self.guard.annotate(kept(&note, self.guard.name())?).await
     }
 
-    /// Resigns, as [`Guard::unlock`] does.
+    /// Resigns: releases the leadership, as [`Guard::unlock`] does a lock.
     ///
     /// # Errors
     ///
@@ -185,6 +186,7 @@ impl Leader {
     /// # Cancel safety
     ///
     /// Dropping the future resigns in the background.
+    #[doc(alias = "unlock")]
     pub async fn resign(self) -> Result<()> {
         self.guard.unlock().await
     }

@@ -26,7 +26,7 @@ const MOST_HOLDERS: u32 = 1 << 16;
 /// let guard = report.lock().await?;
 /// let token = guard.token();
 /// let written = guard.protect(async { format!("written under token {token}") }).await?;
-/// guard.unlock().await?;
+/// drop(guard); // or unlock(), which reports the result
 /// # assert!(written.starts_with("written"));
 /// # Ok(()) }
 /// ```
@@ -85,7 +85,8 @@ impl Mutex {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the line, in the background.
+    /// Dropping the future gives up the place in the line, in the background. Until that is done,
+    /// the place keeps others out, also tries of this process: [`Client::settle`] waits for it.
     pub async fn lock(&self) -> Result<Guard> {
         self.acquire(Wait::Forever).await.map(expect_acquired)
     }
@@ -93,18 +94,25 @@ impl Mutex {
     /// Acquires the lock if it is free and has no waiters. `None` otherwise, and then nothing is
     /// written.
     ///
+    /// A job that several hosts start at one time runs once only if it holds the lock for longer
+    /// than their clocks differ: the host that is late must not find it free again. A short job
+    /// waits before it releases the lock; the example `cron_job` shows it.
+    ///
     /// # Errors
     ///
     /// As [`lock`](Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock in the background, if it was acquired.
+    /// Dropping the future releases the lock in the background, if it was acquired. A try that
+    /// follows may meet that place, or the one of another acquisition that was dropped or ran out
+    /// of time, and return `None`: await [`Client::settle`] first.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Wait::Not).await
     }
 
-    /// Acquires the lock, waiting up to `time`. `None` if it was not acquired.
+    /// Acquires the lock, waiting up to `time`. `None` if it was not acquired; then the place in
+    /// the line is given up, in the background.
     ///
     /// # Errors
     ///
@@ -112,7 +120,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the line, in the background.
+    /// As [`lock`](Mutex::lock).
     pub async fn lock_within(&self, time: Duration) -> Result<Option<Guard>> {
         self.acquire(Wait::Within(time)).await
     }

@@ -60,8 +60,12 @@ impl Owner {
 /// A reentrant mutex: its [`Owner`] may lock it again. It is released when all guards of that owner
 /// are gone. To all others it is the [`Mutex`](crate::Mutex) of the same name.
 ///
-/// Guards are counted in the client; the store sees one holder. All guards of an owner have the
-/// same token.
+/// Guards are counted in the client, and in its clones; the store sees one holder. A second client
+/// of the same URL does not know of them, and an owner that locks through both waits for itself.
+///
+/// All guards of an owner have the same token, and the options (lease, label, `on_loss`) of the
+/// mutex by which the first of them was acquired: those of a mutex that finds its owner's lock held
+/// have no effect.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -97,7 +101,8 @@ impl ReentrantMutex {
 
     option_methods!();
 
-    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it.
+    /// Acquires the lock, waiting as long as it takes; at once if `owner` holds it, and then with
+    /// the options with which it was acquired.
     ///
     /// # Errors
     ///

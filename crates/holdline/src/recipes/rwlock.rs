@@ -142,8 +142,9 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// The guard is returned with the error. [`Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// store has no downgrade (PostgreSQL's `advisory`): it is still the write lock. Otherwise the
+    /// The guard is returned with the error; `.map_err(|(_, error)| error)?` drops it, and so
+    /// releases the lock. [`Unsupported`](crate::ErrorKind::Unsupported) if the store has no
+    /// downgrade (PostgreSQL's `advisory`): it is still the write lock. Otherwise the
     /// store could not be asked within 5 s, or the lock is lost, and from then on the guard
     /// protects reading only: the store may have downgraded the lock, and the next renewal does.
     ///

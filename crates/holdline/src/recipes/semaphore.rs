@@ -13,6 +13,10 @@ use std::time::Duration;
 /// All users of a name must give the same number. It is fair: a request for many permits is not
 /// starved by requests for few.
 ///
+/// To change the number, put it into the name (`uploads-6`): while old and new processes run side
+/// by side, each number bounds its own. Or keep the name, and retry
+/// [`Mismatch`](crate::ErrorKind::Mismatch) until the users of the old number have left.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> holdline::Result<()> {

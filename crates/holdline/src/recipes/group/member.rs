@@ -66,6 +66,9 @@ pub enum Route<'a> {
 
 /// The ownership of a key: by this member and, within it, by the task that has this value. Dropping
 /// it lets the next task of this process own the key.
+///
+/// It borrows the member, so it cannot be moved into a spawned task. Spawn a task with a clone of
+/// an `Arc<Member>`, and call [`route`](Member::route) there.
 #[must_use = "dropping the ownership at once lets other tasks have the key at once"]
 pub struct Ownership<'a> {
     member: &'a Member,
