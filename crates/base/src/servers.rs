@@ -77,6 +77,9 @@ impl<'a> Url<'a> {
                 return Err("has a comma without a host before or after it");
             }
             let host = url::decode(if host.is_empty() { "127.0.0.1" } else { host })?;
+            if text.contains(' ') {
+                return Err(url::BLANK);
+            }
             if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err("has a host that is no host");
             }

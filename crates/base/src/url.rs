@@ -20,6 +20,9 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// What is wrong with a URL whose hosts are not separated by commas alone.
+pub const BLANK: &str = "has a blank beside or in a host; leave it out";
+
 /// The host, without the brackets of an IPv6 address, and the port, if given.
 ///
 /// # Errors
@@ -52,6 +55,9 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
 pub fn host(text: &str, default_port: u16) -> Result<String, &'static str> {
     let (name, port) = host_and_port(text)?;
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '%' | '[' | ']');
+    if name.contains(' ') {
+        return Err(BLANK);
+    }
     if name.is_empty() || name.contains(bad) {
         return Err("has a host that is no host");
     }
@@ -94,6 +100,18 @@ pub fn duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(millis).map(Duration::from_millis)
+}
+
+/// The text of a duration, as [`duration`] parses it, in the largest unit that shows it exactly.
+pub fn show_duration(time: Duration) -> String {
+    let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+    let nanos = time.as_nanos();
+    let exact = units.iter().find(|(millis, _)| nanos.is_multiple_of(millis * 1_000_000));
+    match exact {
+        _ if time.is_zero() => "0s".to_owned(),
+        Some((millis, unit)) => format!("{}{unit}", nanos / (millis * 1_000_000)),
+        None => format!("{time:?}"),
+    }
 }
 
 /// Reads a password: the first line of the file that this option names.
@@ -177,9 +195,10 @@ mod tests {
         assert_eq!(host("[::1]:1", 7).as_deref(), Ok("[::1]:1"));
         assert_eq!(host_and_port(""), Ok(("", None)));
         assert!(host("fe80::1:7", 7).is_err_and(|error| error.contains("[::1]:PORT")));
-        for bad in ["", ":1", "a:0", "a:65536", "a:x", "::1", "[::1", "[::1]x", "a b", "a%20"] {
+        for bad in ["", ":1", "a:0", "a:65536", "a:x", "::1", "[::1", "[::1]x", "a%20", "a\tb"] {
             assert!(host(bad, 7).is_err(), "{bad}");
         }
+        assert_eq!(host(" a", 7), Err(BLANK));
     }
 
     #[test]
@@ -211,6 +230,15 @@ mod tests {
         }
         assert_eq!(check("//h?a=1&b=2&a=1"), Err("has the option \"a\" twice".to_owned()));
         assert!(unknown_option("colour", "size").contains("\"colour\""));
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_written() {
+        for text in ["0s", "100ms", "1500ms", "10s", "90s", "5m", "24h", "25h"] {
+            assert_eq!(show_duration(duration(text).expect("good")), text);
+        }
+        assert_eq!(show_duration(Duration::from_secs(60)), "1m");
+        assert_eq!(show_duration(Duration::from_micros(1)), "1µs");
     }
 
     #[test]

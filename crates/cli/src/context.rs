@@ -159,13 +159,25 @@ fn silent(store: &str, limit: Duration, by: &str) -> Failure {
 
 /// Validates a name before anything else happens.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
-    Ok(Name::new(name).map(|_| ())?)
+    parse_name(name).map(|_| ())
+}
+
+/// The name of a lock. A store's URL with a user is refused, and not shown: it is meant for
+/// `--store`, and as a name its password would be printed and kept in another store.
+fn parse_name(name: &str) -> Result<Name, Failure> {
+    if store_url::has_user(name) {
+        return Err(Failure::usage(
+            "the name of the lock is the URL of a store, with a user or a password; name the store \
+             by --store or HOLDLINE_STORE",
+        ));
+    }
+    Ok(Name::new(name)?)
 }
 
 /// The lock of this name, or all locks whose names begin with the prefix.
 pub(crate) fn lines(name: Option<&str>, prefix: &str) -> Result<Lines, Failure> {
     Ok(match name {
-        Some(name) => Lines::Named(Name::new(name)?),
+        Some(name) => Lines::Named(parse_name(name)?),
         None => Lines::Prefix(prefix.to_owned()),
     })
 }

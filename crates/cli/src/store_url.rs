@@ -22,30 +22,53 @@ pub(crate) fn resolve(url: Option<&str>) -> Result<String, Failure> {
         return Ok(String::new());
     };
     refuse_empty(url)?;
-    let nodes: Vec<&str> =
-        url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
-    if nodes.iter().any(|node| node.starts_with("memory:")) {
+    let of_quorum = after_scheme(url, "quorum:");
+    let nodes: Vec<&str> = of_quorum.map_or(vec![url], |nodes| nodes.split(',').collect());
+    if nodes.iter().any(|node| after_scheme(node, "memory:").is_some()) {
         return Err(Failure::usage(
             "memory: is the memory of one process, so a lock there would keep nobody out; leave \
              --store away for the file of this machine, or name a store that others reach",
         ));
     }
     let Ok(folder) = std::env::current_dir() else { return Ok(url.to_owned()) };
-    let quorum = if url.starts_with("quorum:") { "quorum:" } else { "" };
+    let quorum = if of_quorum.is_some() { "quorum:" } else { "" };
     let nodes: Result<Vec<String>, _> = nodes.iter().map(|node| absolute(node, &folder)).collect();
     let nodes = nodes?;
     Ok(format!("{quorum}{}", nodes.join(",")))
 }
 
+/// The part of a URL after this scheme, whose case does not matter; `None` for other URLs.
+fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
+    let (begin, rest) = url.trim_start_matches(' ').split_at_checked(scheme.len())?;
+    begin.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
 /// Refuses a URL that is given and empty.
-pub(crate) fn refuse_empty(url: &str) -> Result<(), Failure> {
-    if url.is_empty() {
+fn refuse_empty(url: &str) -> Result<(), Failure> {
+    if url.trim_matches(' ').is_empty() {
         return Err(Failure::usage(
             "the store's URL is empty, perhaps by a variable that is not set; name a store \
              (--store, HOLDLINE_STORE), or unset both for the file of this machine",
         ));
     }
     Ok(())
+}
+
+/// The schemes of servers' URLs, without what may follow: an `s` for TLS, or a kind such as
+/// `+cluster`.
+const SERVERS: [&str; 9] =
+    ["redis", "valkey", "etcd", "zookeeper", "zk", "mysql", "mariadb", "postgres", "postgresql"];
+
+/// Whether a text contains the URL of a server with a user or a password.
+pub(crate) fn has_user(text: &str) -> bool {
+    text.match_indices("://").any(|(at, _)| {
+        let ends = |c: char| !c.is_ascii_alphanumeric() && c != '+';
+        let scheme = text[..at].rsplit(ends).next().unwrap_or_default().to_ascii_lowercase();
+        let kind = scheme.split('+').next().unwrap_or_default();
+        let is_server =
+            SERVERS.iter().any(|name| kind.strip_suffix('s') == Some(name) || kind == *name);
+        is_server && text[at..].contains('@')
+    })
 }
 
 /// Refuses the default store if another was probably meant, for the reason that [`resolve`] gives.
@@ -72,7 +95,7 @@ pub(crate) fn of_default() -> Option<String> {
 }
 
 fn absolute(url: &str, folder: &Path) -> Result<String, Failure> {
-    let Some(rest) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
+    let Some(rest) = after_scheme(url, "sqlite:") else { return Ok(url.to_owned()) };
     // The library refuses these, with its own message.
     if rest.starts_with(['/', '~', ':', '?'])
         || rest.is_empty()
@@ -114,7 +137,7 @@ fn written(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{absolute, resolve};
+    use super::{absolute, has_user, resolve};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
@@ -126,6 +149,7 @@ mod tests {
             ("sqlite:../a.db?mode=660", "sqlite:/here/../a.db?mode=660"),
             ("sqlite:/a.db", "sqlite:/a.db"),
             ("sqlite:///a%20b.db", "sqlite:///a%20b.db"),
+            (" SQLite:a.db", "sqlite:/here/a.db"),
             ("redis://host", "redis://host"),
             ("", ""),
         ] {
@@ -141,9 +165,25 @@ mod tests {
     }
 
     #[test]
+    fn a_url_with_a_user_is_recognized() {
+        for url in [
+            "redis://:secret@host",
+            "REDISS+Cluster://me:se/cret@host",
+            "quorum:valkey://a,etcds://me:secret@b",
+            "copy to postgres://secret@host/db",
+        ] {
+            assert!(has_user(url), "{url}");
+        }
+        for name in ["http://me@host/path", "redis://host:1", "deploy:web@prod", "a@redis://b"] {
+            assert!(!has_user(name), "{name}");
+        }
+    }
+
+    #[test]
     fn memory_is_refused() {
         assert!(resolve(Some("memory:")).is_err());
         assert!(resolve(Some("quorum:sqlite:/a,memory:,b")).is_err());
+        assert!(resolve(Some(" Quorum:sqlite:/a, MEMORY:b")).is_err());
         let quorum = "quorum:redis://a,redis://b";
         assert_eq!(resolve(Some(quorum)).unwrap(), quorum);
     }
@@ -151,6 +191,6 @@ mod tests {
     #[test]
     fn the_default_is_a_url_that_is_not_given_and_not_an_empty_one() {
         assert_eq!(resolve(None).unwrap(), "");
-        assert!(resolve(Some("")).is_err());
+        assert!(resolve(Some("")).is_err() && resolve(Some(" ")).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 mod connect_options;
 mod nodes;
+mod scheme;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod settings;
 mod site;
@@ -12,6 +13,8 @@ use crate::store::Store;
 use crate::stores;
 use crate::thread;
 pub use connect_options::ConnectOptions;
+use scheme::split;
+pub(crate) use scheme::{canonical, feature_of};
 use std::sync::Arc;
 
 /// Opens the store at this URL.
@@ -20,7 +23,7 @@ use std::sync::Arc;
 /// | --- | --- |
 /// | `memory:` or `memory:NAME` | this process's memory; a named one is shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
-/// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
+/// | `redis://HOST`, `valkey:` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `zookeeper://HOST:PORT,HOST:PORT/PATH`, `zk:`, `zks:` | ZooKeeper, as Curator or kazoo |
 /// | `mysql://HOST/DATABASE`, `mariadb:` | MySQL or MariaDB: see the guide for MySQL |
@@ -48,8 +51,9 @@ use std::sync::Arc;
 ///
 /// Dropping the future closes everything it has opened.
 pub async fn open(url: &str) -> Result<Client> {
-    let client = Client::new(store(url).await?);
-    if connects(url) {
+    let url = canonical(url);
+    let client = Client::new(store(&url).await?);
+    if connects(&url) {
         client.note_answered();
     }
     Ok(client)
@@ -99,10 +103,8 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
 /// Opens any store but a quorum.
 #[allow(clippy::unused_async, reason = "stores across a network connect here")]
 async fn single(url: &str) -> Result<Arc<dyn Store>> {
-    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| !scheme.is_empty()) else {
-        return Err(unknown(None));
-    };
-    let Some(feature) = feature_of(scheme) else { return Err(unknown(Some(scheme))) };
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let Some(feature) = feature_of(scheme) else { return Err(unknown(url)) };
     match feature {
         "memory" => stores::memory::open(rest),
         #[cfg(feature = "sqlite")]
@@ -121,34 +123,19 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// The feature that provides the store with this URL scheme; `memory`, which is always there, needs
-/// none. `None` for unknown schemes.
-pub(crate) fn feature_of(scheme: &str) -> Option<&'static str> {
-    Some(match scheme {
-        "memory" => "memory",
-        "sqlite" => "sqlite",
-        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" | "redis+unix" => "redis",
-        "etcd" | "etcds" => "etcd",
-        "zookeeper" | "zk" | "zks" => "zookeeper",
-        "mysql" | "mariadb" => "mysql",
-        "postgres" | "postgresql" => "postgres",
-        _ => return None,
-    })
-}
-
 /// The URLs of a quorum's nodes; `None` if the URL is not a quorum's.
 pub(crate) fn nodes_of(url: &str) -> Option<Vec<String>> {
     url.strip_prefix("quorum:").map(split)
 }
 
 /// The address of the store at this URL: the URL without user, password and options, for messages.
-/// Of a URL that makes no sense it is the scheme alone, since all the rest may be a password. An
-/// open store has [`Client::address`].
+/// Of a URL that makes no sense it is the scheme alone, or not even that, since all the rest may be
+/// a password. An open store has [`Client::address`].
 #[must_use]
 pub fn address_of(url: &str) -> String {
-    nodes_of(url).map_or_else(
-        || site::address(url),
+    let url = canonical(url);
+    nodes_of(&url).map_or_else(
+        || site::address(&url),
         |nodes| {
             let nodes: Vec<String> = nodes.iter().map(|node| site::address(node)).collect();
             format!("quorum:{}", nodes.join(","))
@@ -171,48 +158,31 @@ fn absent(what: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The error for an unknown scheme. It shows only the scheme: the rest may contain a password.
-fn unknown(scheme: Option<&str>) -> Error {
+/// The error for a URL whose scheme is unknown. It shows at most the scheme: the rest may contain a
+/// password.
+fn unknown(url: &str) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
                  zookeeper://HOST:PORT, postgres://HOST/DATABASE, mysql://HOST/DATABASE and \
                  quorum:URL,URL,URL";
-    let message = match scheme {
+    let message = match scheme::shown(url) {
         Some(scheme) => {
-            let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();
-            format!("no store has URLs that begin with \"{scheme}:\"; {known}")
+            let meant = scheme::meant(scheme);
+            let meant = meant.map(|meant| format!(" (did you mean \"{meant}:\"?)"));
+            let scheme: String = scheme.chars().take(30).collect();
+            let meant = meant.unwrap_or_default();
+            format!("no store has URLs that begin with \"{scheme}:\"{meant}; {known}")
         }
         None => format!(
-            "the store's URL has no scheme (the part before the colon); a file is written \
+            "the store's URL has no scheme, the part before the first colon; a file is written \
              sqlite:PATH; {known}"
         ),
     };
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// Splits the part after `quorum:` into the nodes' URLs. A comma separates URLs only before a
-/// scheme, so nodes' URLs may contain commas themselves.
-fn split(rest: &str) -> Vec<String> {
-    let mut urls: Vec<String> = Vec::new();
-    for part in rest.split(',') {
-        // A host with its port looks like a scheme, except for the slashes.
-        let begins = ["memory:", "sqlite:"].iter().any(|local| part.starts_with(local))
-            || part.split_once("://").is_some_and(|(scheme, _)| {
-                scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+')
-            });
-        match urls.last_mut() {
-            Some(last) if !begins => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => urls.push(part.to_owned()),
-        }
-    }
-    urls
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{connects, open, split};
+    use super::{address_of, connects, open};
     use crate::ErrorKind;
 
     /// It comes from a variable that is not set, and the default file would keep no other machine
@@ -263,6 +233,29 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_password_whose_scheme_was_forgotten_is_not_shown() {
+        for url in ["canary@h:6379", "me:canary@h", "can:ary@h", "canary:6379@h", ":canary@h"] {
+            for url in [url.to_owned(), format!("quorum:{url},redis://a,redis://b")] {
+                let error = open(&url).await.expect_err(&url).to_string();
+                assert!(error.contains("has no scheme") && !error.contains("can"), "{error}");
+                assert!(!address_of(&url).contains("can"), "{}", address_of(&url));
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_slip_in_the_scheme_is_recognized() {
+        let error = open("redsi://h").await.expect_err("unknown").to_string();
+        assert!(error.contains("did you mean \"redis:\"?"), "{error}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_case_of_a_scheme_and_blanks_around_a_url_do_not_matter() {
+        open(" Memory: ").await.expect("opens");
+        open("QUORUM:memory:a, MEMORY:b, memory:c").await.expect("opens");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn an_unknown_scheme_is_said_before_what_else_is_wrong() {
         for url in ["reddis://me:pa/ss@h/d", "redisx://h", "sqlite3:/a", "etcdx://h?a=1&a=1"] {
             let error = open(url).await.expect_err(url).to_string();
@@ -275,13 +268,5 @@ mod tests {
     async fn a_store_that_is_not_built_in_is_named_by_its_feature() {
         let error = open("rediss+cluster://h").await.expect_err("absent").to_string();
         assert!(error.contains("build with the feature \"redis\""), "{error}");
-    }
-
-    #[test]
-    fn a_comma_parts_nodes_only_before_a_scheme() {
-        assert_eq!(split("memory:a,memory:b"), ["memory:a", "memory:b"]);
-        assert_eq!(split("etcd://a,b:1/x,sqlite:/c,d"), ["etcd://a,b:1/x", "sqlite:/c,d"]);
-        assert_eq!(split("redis+cluster://a,b,memory:"), ["redis+cluster://a,b", "memory:"]);
-        assert_eq!(split(""), [""]);
     }
 }

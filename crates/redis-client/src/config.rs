@@ -188,7 +188,7 @@ impl Config {
     /// Sets an option. `false` if it is not about the servers.
     fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
-            "timeout" => self.timeout = duration(value)?,
+            "timeout" => self.timeout = duration(key, value)?,
             "tls" => self.tls = tls::wanted(self.tls, value).map_err(invalid)?,
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
@@ -229,15 +229,18 @@ fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
 
-/// Parses a time from 10 ms to a week.
+/// Parses the time of an option, from 10 ms to a week.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] for anything else.
-pub fn duration(text: &str) -> Result<Duration> {
+pub fn duration(option: &str, text: &str) -> Result<Duration> {
     let allowed = Duration::from_millis(10)..=Duration::from_secs(7 * 86_400);
     url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {
-        invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")
+        invalid(&format!(
+            "has the option {option}, whose time is not like 500ms, 2s, 10m or 1h, from 10ms to \
+             168h"
+        ))
     })
 }
 

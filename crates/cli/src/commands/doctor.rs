@@ -67,8 +67,11 @@ impl Doctor {
         wanted.lease = self.lease;
         wanted.round_trips = self.round_trips;
         wanted.lock = !self.no_lock;
-        self.url.as_deref().map_or(Ok(()), store_url::refuse_empty)?;
-        let report = match self.url.as_deref().unwrap_or(&session.store) {
+        let store = match &self.url {
+            Some(url) => store_url::resolve(Some(url))?,
+            None => session.store.clone(),
+        };
+        let report = match store.as_str() {
             "" => doctor::examine_default(&wanted).await?,
             url => doctor::examine(url, &wanted).await?,
         };

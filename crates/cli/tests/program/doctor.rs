@@ -55,6 +55,8 @@ fn what_makes_no_sense_is_refused() {
         &["doctor", "mongodb://secret@h"][..],
         &["doctor", "--round-trips", "0"],
         &["doctor", ""],
+        &["doctor", "memory:"],
+        &["doctor", "secret@127.0.0.1:6379"],
         &["doctor", "--store", ""],
     ] {
         let run = place.run(args);
@@ -72,7 +74,7 @@ fn a_store_that_is_away_is_told_without_its_password() {
         &[
             "doctor",
             "--json",
-            "quorum:redis://:secret@127.0.0.1:1,redis://:secret@127.0.0.1:2,memory:",
+            "quorum:redis://:secret@127.0.0.1:1,redis://:secret@127.0.0.1:2,redis://127.0.0.1:3",
         ],
     ] {
         let run = place.run(json);

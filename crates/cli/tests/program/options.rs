@@ -18,6 +18,29 @@ fn a_line_is_run_by_the_shell() {
     assert_eq!(none.code, 64, "{none:?}");
 }
 
+/// It is meant for `--store`: as a name, its password would be printed, and looked for in another
+/// store.
+#[test]
+fn a_name_is_no_url_with_a_password() {
+    let place = Place::new();
+    let url = "redis://:secret@127.0.0.1:1";
+    for args in [
+        &["run", url, "true"][..],
+        &["run", "a", "--also", url, "true"],
+        &["acquire", url],
+        &["try", url],
+        &["status", url],
+        &["watch", url],
+        &["elect", "--observe", url],
+        &["break", url, "012345", "--reason", "test"],
+    ] {
+        let run = place.run(args);
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
+        assert!(run.err.contains("--store") && !run.err.contains("secret"), "{run:?}");
+    }
+    assert_eq!(place.run(["try", "http://host/path"]).code, 0);
+}
+
 #[test]
 fn the_store_can_be_kept_from_the_command() {
     let place = Place::new();

@@ -3,17 +3,21 @@
 //!
 //! URLs are parsed loosely, only to compare them; the store reports errors in them.
 
+use super::scheme::{feature_of, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::quorum;
 use holdline_base::url;
 use std::path::{Path, PathBuf};
 
 /// The URL of a node for messages: without user, password and options. Of an invalid URL it is the
-/// scheme alone, since all the rest may be a password.
+/// scheme alone, or not even that, since all the rest may be a password.
 pub(super) fn address(url: &str) -> String {
-    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
-    if !matches!(scheme, "memory" | "sqlite") && url::check(rest).is_err() {
-        return format!("{scheme}:");
+    let Some(scheme) = shown(url) else { return "a store without a scheme".to_owned() };
+    let rest = &url[scheme.len() + 1..];
+    match feature_of(scheme) {
+        Some("memory" | "sqlite") => {}
+        Some(_) if url::check(rest).is_ok() => {}
+        _ => return format!("{scheme}:"),
     }
     let url = url.split('?').next().unwrap_or_default();
     let shown = match url.split_once("://") {
@@ -52,7 +56,7 @@ impl Site {
     fn of(url: &str) -> Result<Site> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         let path = rest.split('?').next().unwrap_or_default();
-        let places = match super::feature_of(scheme) {
+        let places = match feature_of(scheme) {
             None => Vec::new(), // opening it says that there is no such store
             // Every unnamed memory store is a new one.
             Some("memory") => Vec::from_iter(url::some(path.to_owned())),
@@ -211,6 +215,10 @@ mod tests {
         assert_eq!(address("sqlite:/a@b?x"), "sqlite:/a@b");
         for url in ["redis://:can?ary@h", "redis://:can/ary@h", "redis://h?password=can@ary"] {
             assert_eq!(address(url), "redis:");
+        }
+        assert_eq!(address("redsi://canary"), "redsi:");
+        for url in ["canary@h:6379", "can:ary@h", "canary"] {
+            assert!(!address(url).contains("can"), "{url}");
         }
     }
 

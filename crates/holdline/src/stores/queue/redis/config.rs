@@ -86,7 +86,7 @@ impl Config {
             "prefix" => self.prefix = value,
             "signal_list" => self.signals.list = value,
             "signal_channel" => self.signals.channel = value,
-            "idle" => self.kept.idle = duration(&value)?,
+            "idle" => self.kept.idle = duration(key, &value)?,
             "scheme" => {
                 self.layout = match &*value {
                     "line" => Layout::Line,
