@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::held::HeldLock;
 use clap::Args;
+use holdline::store;
 use holdline::{Backoff, Client, Election, LockInfo, Multi, Mutex, RwLock, Semaphore};
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -173,32 +174,18 @@ impl LockKind {
     }
 
     /// Whether it would be acquired at once, according to the store's snapshot.
-    pub(crate) fn is_free(&self, info: &LockInfo) -> Result<bool, Failure> {
+    pub(crate) fn is_free(&self, client: &Client, info: &LockInfo) -> Result<bool, Failure> {
         let (weight, capacity) = self.numbers();
+        client.check_capacity(capacity)?;
         if info.capacity == 0 {
             return Ok(true);
         }
         if info.capacity != capacity {
-            return Err(Failure::usage(format!(
-                "lock \"{}\" is in use as {}, but was asked about as {}; all users of a name must \
-                 agree",
-                info.name,
-                kind(info.capacity),
-                kind(capacity)
-            )));
+            return Err(store::mismatch(&info.name, info.capacity, capacity).into());
         }
         let parties = info.holders.iter().chain(&info.waiters);
         let taken: u64 = parties.map(|participant| u64::from(participant.weight)).sum();
         Ok(taken + u64::from(weight) <= u64::from(capacity))
-    }
-}
-
-/// The name of a lock kind with this capacity.
-pub(crate) fn kind(capacity: u32) -> String {
-    match capacity {
-        1 => "a mutex".to_owned(),
-        WHOLE => "a read-write lock (--shared, --exclusive)".to_owned(),
-        n => format!("a semaphore of {n} permits"),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
 use crate::renewer;
 use crate::request::{AcquireRequest, Handoff};
-use crate::store::{Capabilities, Lines, Seq, Store, TicketId};
+use crate::store::{self, Capabilities, Lines, Seq, Store, TicketId};
 use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
@@ -184,6 +184,16 @@ impl Client {
     /// The store's capabilities.
     pub fn capabilities(&self) -> Capabilities {
         self.store().capabilities()
+    }
+
+    /// Checks that the store has locks of this capacity: 1 for mutexes, the number of permits for
+    /// semaphores, [`READ_WRITE`](store::READ_WRITE) for read-write locks.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) if it has not.
+    pub fn check_capacity(&self, capacity: u32) -> Result<()> {
+        store::check_capacity(&**self.store(), capacity)
     }
 
     /// The store's address, without secrets.

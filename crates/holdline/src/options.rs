@@ -6,7 +6,7 @@ use crate::metrics::{LockMetrics, Recipe};
 use crate::names::Name;
 use crate::owner_info::OwnerInfo;
 use crate::request::{AcquireRequest, Handoff};
-use crate::store::{Capabilities, Store, check_lease};
+use crate::store::{Capabilities, Store, check_capacity, check_lease, unsupported};
 use holdline_kernel::{Backoff, Lease, Time, WaitMode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,10 +121,7 @@ impl Options {
     ) -> Result<AcquireRequest> {
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
-        // Some stores without weights have read-write locks; the others refuse them themselves.
-        if capacity != 1 && capacity != crate::store::READ_WRITE && !capabilities.weighted {
-            return Err(unsupported(store, "semaphores and groups"));
-        }
+        check_capacity(store, capacity)?;
         if self.fenced && !capabilities.fencing_tokens {
             return Err(unsupported(store, "fencing tokens"));
         }
@@ -202,11 +199,6 @@ pub(crate) fn kept(info: &OwnerInfo, line: &Name) -> Result<Arc<str>> {
         );
         Error::new(ErrorKind::Invalid, message)
     })
-}
-
-pub(crate) fn unsupported(store: &dyn Store, what: &str) -> Error {
-    let message = format!("{} does not promise {what}; choose another store", store.address());
-    Error::new(ErrorKind::Unsupported, message)
 }
 
 /// The option methods about holding, for a recipe that has a field `options`.

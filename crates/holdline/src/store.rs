@@ -62,8 +62,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 pub use crate::subscription::{Lines, Notifier, Subscription};
+use holdline_base::url::show_duration;
 pub use holdline_kernel::{BadTicketId, Enter, Refusal, Seq, Standing, Ticket, TicketId};
-use std::fmt::{Debug, Write};
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -263,9 +264,10 @@ pub struct Capabilities {
     /// Waiters are notified of their admission, and need not poll; in a store without places, they
     /// are notified when a retry may succeed.
     pub notifications: bool,
-    /// Weights and capacities above 1 are supported: semaphores and read-write locks. (PostgreSQL's
-    /// `advisory` has read-write locks without it, which cannot be downgraded.)
+    /// Weights and capacities above 1 are supported: semaphores, read-write locks and groups.
     pub weighted: bool,
+    /// Read-write locks are supported, though without `weighted` they cannot be downgraded.
+    pub read_write: bool,
     /// A ticket may reserve several tokens, for local handoff, and set their lower bound, for a
     /// quorum.
     pub token_ranges: bool,
@@ -305,6 +307,8 @@ pub struct Eviction {
 
 /// The capacity of a read-write lock, and the weight of a writer.
 pub const READ_WRITE: u32 = 1 << 30;
+/// The lowest capacity of a group.
+const GROUP: u32 = 1 << 28;
 /// The highest number of evictions of one line that a store keeps.
 pub const EVICTIONS_KEPT: usize = 8;
 /// How long a store keeps an eviction, unless later ones replace it.
@@ -339,35 +343,68 @@ pub struct QueueEntry {
     pub note: Arc<str>,
 }
 
+/// The kind of a lock with this capacity, in words.
+pub fn kind_of(capacity: u32) -> String {
+    match capacity {
+        1 => "a mutex".to_owned(),
+        READ_WRITE => "a read-write lock".to_owned(),
+        n if n > GROUP => format!("a group, or a semaphore of {n} permits"),
+        n => format!("a semaphore of {n} permits"),
+    }
+}
+
+/// The error for a lock of this name that others use with another capacity.
+pub fn mismatch(line: &Name, used: u32, wanted: u32) -> Error {
+    let message = format!(
+        "lock \"{line}\" is in use as {}, but was asked for as {}; all users of a name must agree: \
+         use another name, or try again when those users have left",
+        kind_of(used),
+        kind_of(wanted)
+    );
+    Error::new(ErrorKind::Mismatch, message)
+}
+
 /// Converts a refusal of the kernel's into an error.
 pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
-    let mut message = String::new();
-    let _ = match refusal {
-        Refusal::Capacity { line: used } => write!(
-            message,
-            "lock \"{line}\" is in use with capacity {used}, but was asked for with {}; \
-             all users of a name must agree (a mutex has 1, a semaphore its permits, a read-write \
-             lock 1073741824); use another name, or try again when those users have left",
-            ticket.capacity
-        ),
-        Refusal::Weight => write!(
-            message,
-            "lock \"{line}\" was asked for with weight {} of {}; it must be at least 1, at most \
-             the capacity, and cannot be raised while waiting or holding",
-            ticket.weight, ticket.capacity
-        ),
-        Refusal::Exhausted => write!(
-            message,
-            "lock \"{line}\" has no fencing tokens left; the store's clock is far in the future, \
-             or its counter was tampered with"
-        ),
+    match refusal {
+        Refusal::Capacity { line: used } => mismatch(line, used, ticket.capacity),
+        Refusal::Weight => {
+            let message = format!(
+                "lock \"{line}\" was asked for with weight {} of {}; it must be at least 1, at \
+                 most the capacity, and cannot be raised while waiting or holding",
+                ticket.weight, ticket.capacity
+            );
+            Error::new(ErrorKind::Invalid, message)
+        }
+        Refusal::Exhausted => {
+            let message = format!(
+                "lock \"{line}\" has no fencing tokens left; the store's clock is far in the \
+                 future, or its counter was tampered with"
+            );
+            Error::new(ErrorKind::Corrupt, message)
+        }
+    }
+}
+
+/// Refuses locks of a capacity that the store does not promise.
+pub(crate) fn check_capacity(store: &dyn Store, capacity: u32) -> Result<()> {
+    let Capabilities { weighted, read_write, .. } = store.capabilities();
+    let (is_promised, kind) = match capacity {
+        1 => (true, "mutexes"),
+        READ_WRITE => (read_write, "read-write locks"),
+        _ => (weighted, "semaphores and groups"),
     };
-    let kind = match refusal {
-        Refusal::Capacity { .. } => ErrorKind::Mismatch,
-        Refusal::Weight => ErrorKind::Invalid,
-        Refusal::Exhausted => ErrorKind::Corrupt,
-    };
-    Error::new(kind, message)
+    if is_promised { Ok(()) } else { Err(unsupported(store, kind)) }
+}
+
+/// The error for what a store does not promise.
+pub(crate) fn unsupported(store: &dyn Store, what: &str) -> Error {
+    let message = format!(
+        "{} does not promise {what}; choose another store, or, if its URL has a scheme= option, \
+         leave that out",
+        store.address()
+    );
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 /// Refuses a lease outside the store's limits.
@@ -377,8 +414,11 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "a lease of {lease:?} is refused: {} takes leases from {lease_min:?} to {lease_max:?}",
-        store.address()
+        "a lease of {} is refused: {} takes leases from {} to {}",
+        show_duration(lease),
+        store.address(),
+        show_duration(lease_min),
+        show_duration(lease_max)
     );
     Err(Error::new(ErrorKind::Invalid, message))
 }

@@ -140,6 +140,7 @@ impl AsyncStore for SingleKey {
             fencing_tokens: true,
             notifications: false,
             weighted: false,
+            read_write: false,
             token_ranges: false,
             crash_release: false,
             survives_failover: false,

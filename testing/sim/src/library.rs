@@ -173,6 +173,7 @@ impl AsyncStore for Node {
             fencing_tokens: true,
             notifications: true,
             weighted: true,
+            read_write: true,
             token_ranges: true,
             crash_release: false,
             survives_failover: false,

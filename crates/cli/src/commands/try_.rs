@@ -30,8 +30,9 @@ impl Try {
         check_name(&self.name)?;
         check_busy_code(self.busy_code)?;
         let name = self.name.as_str();
-        let info = session.ask().await?.inspect(name).await?;
-        let free = self.lock_kind.is_free(&info)?;
+        let client = session.ask().await?;
+        let info = client.inspect(name).await?;
+        let free = self.lock_kind.is_free(&client, &info)?;
         let printer = session.printer;
         if printer.json {
             let mut line = participant::info_json(&info);

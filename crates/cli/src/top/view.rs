@@ -260,7 +260,7 @@ fn draw_line(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             party.who.clone(),
         ]
     });
-    let kind = crate::lock_kind::kind(row.lock.capacity.max(1));
+    let kind = holdline::store::kind_of(row.lock.capacity.max(1));
     let block = Block::new()
         .borders(ratatui::widgets::Borders::TOP)
         .title(format!(" {} ({kind}) ", clean(&row.lock.name)));

@@ -274,6 +274,7 @@ impl AsyncStore for Toy {
             fencing_tokens: true,
             notifications: true,
             weighted: true,
+            read_write: true,
             token_ranges: true,
             crash_release: false,
             survives_failover: false,

@@ -9,6 +9,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     fencing_tokens: true,
     notifications: true,
     weighted: true,
+    read_write: true,
     token_ranges: false, // no two places can be reserved by one entry
     crash_release: false,
     survives_failover: true,

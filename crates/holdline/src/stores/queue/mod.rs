@@ -59,6 +59,7 @@ pub(in crate::stores) const CAPABILITIES: Capabilities = Capabilities {
     fencing_tokens: true,
     notifications: true,
     weighted: true,
+    read_write: true,
     token_ranges: true,
     crash_release: false,
     survives_failover: false,

@@ -309,6 +309,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     fair_queue: false,
     notifications: false,
     weighted: false,
+    read_write: false,
     token_ranges: false,
     crash_release: true,
     ..queue::CAPABILITIES

@@ -314,6 +314,7 @@ impl AsyncStore for Quorum {
             fencing_tokens: all(|capabilities| capabilities.fencing_tokens),
             notifications: false,
             weighted: false,
+            read_write: false,
             token_ranges: all(|capabilities| capabilities.token_ranges),
             crash_release: all(|capabilities| capabilities.crash_release),
             survives_failover: true,

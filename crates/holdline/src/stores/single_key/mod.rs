@@ -441,6 +441,7 @@ impl AsyncStore for SingleKey {
             fencing_tokens: false,
             notifications: self.shared.notifications,
             weighted: false,
+            read_write: false,
             token_ranges: false,
             ..queue::CAPABILITIES
         }

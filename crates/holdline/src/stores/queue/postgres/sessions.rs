@@ -540,6 +540,7 @@ impl Dialect for Sessions {
         Capabilities {
             fencing_tokens: self.keys().is_none(),
             notifications: self.listener.is_some(),
+            read_write: self.shares(),
             ..SESSION_LOCKS
         }
     }
