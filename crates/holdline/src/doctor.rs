@@ -10,6 +10,7 @@ use crate::findings::Findings;
 pub use crate::findings::{Finding, Level};
 use crate::open;
 use crate::recipes::Mutex;
+use holdline_base::url::show_duration;
 use std::time::Duration;
 
 mod quorum;
@@ -81,7 +82,7 @@ impl Report {
 ///
 /// Dropping the future closes everything it has opened, and releases the lock.
 pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
-    let url = without_install(url);
+    let url = without_install(&open::canonical(url));
     let mut findings = Findings::default();
     let node_urls = open::nodes_of(&url);
     let exists = match &node_urls {
@@ -173,13 +174,21 @@ async fn whole(
         Ok(client) => client,
         Err(error) => {
             // Do not repeat a finding about its only server.
-            if !findings.list.iter().any(|finding| finding.found == format!("{error:#}")) {
+            let is_said = findings.list.iter().any(|it| it.found == format!("{error:#}"));
+            if !is_said && !findings.says_why_nothing_was_asked() {
                 findings.error("open", &error);
             }
             return !error.retryable();
         }
     };
     *address = client.address();
+    // Some stores connect now.
+    if let Err(error) = client.inspect(LOCK).await {
+        if !findings.says_why_nothing_was_asked() {
+            findings.error("latency", &error);
+        }
+        return !error.retryable();
+    }
     lease(&client, wanted.lease, findings);
     if let Err(error) = latency(&client, wanted, findings).await {
         findings.error("latency", &error);
@@ -194,21 +203,19 @@ async fn whole(
 /// Checks that the store accepts leases of this length.
 fn lease(client: &Client, lease: Duration, findings: &mut Findings) {
     let can = client.capabilities();
+    let limits = format!("{} to {}", show_duration(can.lease_min), show_duration(can.lease_max));
+    let shown = show_duration(lease);
     if lease < can.lease_min || lease > can.lease_max {
-        let found = format!("a lease of {lease:?} cannot be had");
-        let advice = format!("use one from {:?} to {:?}", can.lease_min, can.lease_max);
-        findings.problem("lease", found, advice);
+        let found = format!("a lease of {shown} cannot be had");
+        findings.problem("lease", found, format!("use one from {limits}"));
     } else {
-        let found =
-            format!("{lease:?}, of {:?} to {:?} that can be had", can.lease_min, can.lease_max);
-        findings.ok("lease", found);
+        findings.ok("lease", format!("{shown}, of {limits} that can be had"));
     }
 }
 
 /// Compares round trips with the lease: a holder renews three times within a lease, and stops a
 /// twentieth of it before its end.
 async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings) -> Result<()> {
-    client.inspect(LOCK).await?; // connects
     let mut times = round_trips(client, wanted.round_trips, MEASURE).await?;
     times.sort();
     let Some(&last) = times.last() else { return Ok(()) };

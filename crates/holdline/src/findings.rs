@@ -50,6 +50,9 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
+/// The check whether a server can be asked.
+const REACHABLE: &str = "reachable";
+
 /// The clock difference, in microseconds, above which advice is given.
 #[allow(dead_code, reason = "not all stores have a clock")]
 const CLOCK_OFF: u64 = 1_000_000;
@@ -99,6 +102,32 @@ impl Findings {
     /// Adds a problem whose message also says what to do.
     pub(crate) fn error(&mut self, check: &'static str, error: &Error) {
         self.push(Level::Problem, check, format!("{error:#}"), None);
+    }
+
+    /// Adds a finding about one of `named` servers that could not be asked. Of one that does not
+    /// answer, `advice` says what to do, if there are others; of all else, the error does.
+    pub(crate) fn unreachable(&mut self, error: &Error, named: usize, advice: &str) {
+        if error.retryable() && named > 1 {
+            self.warning(REACHABLE, format!("{error:#}"), advice);
+        } else {
+            self.error(REACHABLE, error);
+        }
+    }
+
+    /// Whether no server could be asked, and a problem says why.
+    pub(crate) fn says_why_nothing_was_asked(&self) -> bool {
+        self.list.iter().all(|finding| finding.check == REACHABLE)
+            && self.list.iter().any(|finding| finding.level == Level::Problem)
+    }
+
+    /// Makes problems of these checks warnings.
+    pub(crate) fn soften(&mut self, checks: &[&str]) {
+        let those = self.list.iter_mut().filter(|finding| checks.contains(&finding.check));
+        for finding in those.filter(|finding| finding.level == Level::Problem) {
+            finding.level = Level::Warning;
+            let advice = "bring it back; meanwhile a majority of the nodes is enough";
+            finding.advice.get_or_insert_with(|| advice.to_owned());
+        }
     }
 
     /// Adds a finding about a server's clock, which is this many microseconds ahead of ours.

@@ -19,6 +19,14 @@ async fn settings_that_cost_locks_are_told() {
     found(&report, "open", Level::Problem, "has no tables"); // and none are made
     found(&report, "durability", Level::Ok, "fsync on");
     found(&report, "role", Level::Ok, "primary");
+    // What is wrong is said once, and no server is to be started for it.
+    let missing = format!("{}/missing", url.trim_end_matches("/postgres"));
+    let nobody = url.replacen("postgres@", "nobody:canary@", 1);
+    for (url, words) in [(missing, "has no such database"), (nobody, "refuses the user")] {
+        let report = look(&url).await;
+        found(&report, "reachable", Level::Problem, words);
+        assert!(report.findings.len() == 1 && report.findings[0].advice.is_none(), "{report:#?}");
+    }
     holdline::schema::install(&url).await.expect("it installs");
     let report = examine(&url).await;
     super::at_worst(&report, Level::Ok);

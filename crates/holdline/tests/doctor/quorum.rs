@@ -20,7 +20,11 @@ async fn nodes_are_counted_and_looked_at_one_by_one() {
     let roles = report.findings.iter().filter(|finding| finding.check == "role").count();
     assert_eq!(roles, 3, "{report:#?}");
     nodes.servers[0].kill();
-    found(&examine(&nodes.url()).await, "nodes", Level::Warning, "2 of 3");
+    let report = examine(&nodes.url()).await;
+    at_worst(&report, Level::Warning);
+    found(&report, "nodes", Level::Warning, "2 of 3");
+    found(&report, "reachable", Level::Warning, "failed");
+    assert!(report.findings.iter().filter(|it| it.found.contains("failed")).count() == 1);
     nodes.servers[1].kill();
     let report = examine(&nodes.url()).await;
     found(&report, "nodes", Level::Problem, "1 of 3");

@@ -111,6 +111,7 @@ async fn rights_that_are_missing_are_named() {
     set(">other <canary");
     let report = examine(&url).await;
     found(&report, "reachable", Level::Problem, "refuses the user or password");
+    assert_eq!(report.findings.len(), 1, "it is said once: {report:#?}");
     assert!(!format!("{report:?}").contains("canary"), "{report:?}");
 }
 

@@ -52,6 +52,10 @@ const CONFLICTS: [&str; 8] = ["40001", "40P01", "1213", "1020", "3058", "1205", 
 const INTERRUPTED: [&str; 10] =
     ["1053", "1077", "1079", "1317", "1927", "1969", "3024", "2006", "2013", "9004"];
 
+/// The time limit of a probe of what listens at an address.
+#[cfg(feature = "doctor")]
+const PROBE: Duration = Duration::from_millis(700);
+
 impl Fault {
     /// Whether the server answered with one of these error codes.
     pub(super) fn is(&self, codes: &[&str]) -> bool {
@@ -112,13 +116,10 @@ impl Fault {
     /// The error for the user. `what` is the subject of the call, such as a lock.
     pub(super) fn explain(self, address: &impl Display, what: &str) -> Error {
         let (kind, message) = match self {
-            Fault::Silence => (
-                ErrorKind::Unavailable,
-                format!(
-                    "{address} did not answer in time; check that such a server runs there and can \
-                     be reached, and that no transaction blocks it"
-                ),
-            ),
+            Fault::Silence => {
+                let message = format!("{}, and that no transaction blocks it", silent(address));
+                (ErrorKind::Unavailable, message)
+            }
             Fault::Unsent(why) | Fault::Broken(why) => (
                 ErrorKind::Unavailable,
                 format!(
@@ -159,6 +160,36 @@ pub(super) fn answered<T, E: Into<Fault>>(
 ) -> impl Future<Output = Result<T, Fault>> {
     clock::within(limit, call)
         .map(|answer| answer.map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into)))
+}
+
+fn silent(address: &impl Display) -> String {
+    format!(
+        "{address} did not answer in time; check that such a server runs there and can be reached"
+    )
+}
+
+/// The error for a server that has not answered while a store was opened.
+pub(super) fn unopened(address: &impl Display) -> Error {
+    Error::new(ErrorKind::Unavailable, silent(address))
+}
+
+/// The error for a server that the doctor could not ask, which says what else listens there.
+#[cfg(feature = "doctor")]
+pub(super) async fn unasked(
+    fault: Fault,
+    address: &impl Display,
+    kind: &str,
+    hosts: &[(String, u16)],
+) -> Error {
+    let error = match fault {
+        Fault::Silence => unopened(address),
+        fault => fault.explain(address, "the server"),
+    };
+    if !error.retryable() {
+        return error;
+    }
+    let limit = clock::now().after(PROBE);
+    clock::within(limit, foreign(address, kind, hosts)).await.flatten().unwrap_or(error)
 }
 
 /// The error that says what listens at the first host that replies, if it is not a server of this

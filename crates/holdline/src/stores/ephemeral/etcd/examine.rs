@@ -44,7 +44,7 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
             }
             Err(error) => {
                 let advice = "start it, or take it out of the URL and the cluster";
-                findings.warning("reachable", format!("{error:#}"), advice);
+                findings.unreachable(&error, hosts.len(), advice);
             }
         }
     }

@@ -3,10 +3,11 @@
 
 use super::address::Address;
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::findings::Findings;
 use futures_util::future::join_all;
 use holdline_base::net;
+use holdline_base::probe::{self, Found};
 use holdline_zookeeper_client::{Past, Session, longest_lease};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,22 +31,27 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
     address.config()?;
     let hosts = &address.servers.hosts;
     let asked = join_all(hosts.iter().map(|host| Box::pin(ask(&address, host)))).await;
-    let (mut modes, mut voters) = (Vec::new(), 0);
+    let (mut modes, mut voters, mut asked_some) = (Vec::new(), 0, false);
     for (host, answer) in hosts.iter().zip(asked) {
         findings.about(host);
         match answer {
             Ok(seen) => {
+                asked_some = true;
                 modes.extend(examine_server(&seen, findings));
                 voters = voters.max(voters_in(&seen.conf));
             }
-            Err(error) => findings.warning(
-                "reachable",
-                format!("it could not be asked: {error}"),
-                "start it, or take it out of the URL",
-            ),
+            Err(error) => {
+                let kind =
+                    if is_silence(&error) { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+                let error = Error::new(kind, format!("it could not be asked: {error}"));
+                findings.unreachable(&error, hosts.len(), "start it, or take it out of the URL");
+            }
         }
     }
     findings.about_all();
+    if !asked_some {
+        return Ok(());
+    }
     ensemble(hosts.len(), voters, &modes, findings);
     session(&address, findings).await;
     Ok(())
@@ -53,6 +59,10 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
 
 async fn ask(address: &Address, host: &str) -> std::io::Result<Seen> {
     let srvr = say(address, host, "srvr").await?;
+    if let Some(found) = foreign(&srvr) {
+        let advice = "name ZooKeeper's client port, which is 2181 unless configured otherwise";
+        return Err(std::io::Error::other(format!("{found} answers; {advice}")));
+    }
     let (conf, mntr) = (say(address, host, "conf").await, say(address, host, "mntr").await);
     let told = |answer: std::io::Result<String>| {
         answer.ok().filter(|text| !is_refused(text)).unwrap_or_default()
@@ -73,6 +83,19 @@ async fn say(address: &Address, host: &str, word: &str) -> std::io::Result<Strin
     };
     let late = || Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "it did not answer"));
     clock::within(clock::now().after(LIMIT), talk).await.unwrap_or_else(late)
+}
+
+/// Whether nothing listens there, or answers in time.
+fn is_silence(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut].contains(&error.kind())
+}
+
+/// The server that gave this reply to `srvr`, if it is no ZooKeeper.
+fn foreign(srvr: &str) -> Option<Found> {
+    let ours = ["Zookeeper version", "ZooKeeper instance", "is not executed because"];
+    let is_ours = srvr.is_empty() || ours.iter().any(|words| srvr.contains(words));
+    (!is_ours).then(|| probe::recognise(srvr.as_bytes()))
 }
 
 fn is_refused(answer: &str) -> bool {
@@ -225,6 +248,15 @@ mod tests {
             assert!(!loses(version, "leader"), "{version}");
         }
         assert!(found("3.4.14", "leader", "").contains("3.5 or later"));
+    }
+
+    #[test]
+    fn another_kind_of_server_is_recognized() {
+        assert_eq!(foreign("J\0\0\0\n11.8.6-MariaDB\0"), Some(Found::MySql));
+        assert_eq!(foreign("-ERR unknown command 'srvr'\r\n"), Some(Found::Redis));
+        for ours in ["Zookeeper version: 3.9.4", "This ZooKeeper instance is not serving", ""] {
+            assert_eq!(foreign(ours), None, "{ours}");
+        }
     }
 
     #[test]

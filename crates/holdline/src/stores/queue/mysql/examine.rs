@@ -8,7 +8,7 @@ use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::stores::queue::calls::Row;
-use crate::stores::queue::sql::{Fault, clock_of, connections};
+use crate::stores::queue::sql::{Fault, clock_of, connections, unasked};
 use mysql_async::Conn;
 use std::collections::HashMap;
 
@@ -40,7 +40,8 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     };
     let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
     if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
-        findings.error("reachable", &fault.explain(&config, ""));
+        let hosts = [(config.host.clone(), config.port)];
+        findings.unreachable(&unasked(fault, &config, "MySQL", &hosts).await, hosts.len(), "");
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ use crate::error::Result;
 use crate::store::Store;
 use crate::stores::opening;
 use crate::stores::queue::sessions::SessionLocks;
-use crate::stores::queue::sql::{self, Fault};
+use crate::stores::queue::sql;
 use config::{Config, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -53,7 +53,7 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     if config.install {
         schema::install_at(&config).await?;
     }
-    let (limit, silent) = (config.timeout, Fault::Silence.explain(&config, ""));
+    let (limit, silent) = (config.timeout, sql::unopened(&config));
     let (address, hosts) = (config.to_string(), [(config.host.clone(), config.port)]);
     let foreign = || sql::foreign(&address, "MySQL", &hosts);
     // To the server, a probe is an interrupted handshake, and it blocks hosts that have too many

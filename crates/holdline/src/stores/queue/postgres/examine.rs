@@ -6,32 +6,36 @@ use super::warnings;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::stores::queue::calls::Row;
-use crate::stores::queue::sql::{clock_of, connections};
+use crate::stores::queue::sql::{clock_of, connections, unasked};
 
 /// Examines the hosts of a URL; `rest` is what follows the colon.
 pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(rest)?;
-    let mut primaries = 0;
+    let (mut primaries, mut asked) = (0, 0);
     for (host, port) in &address.hosts {
         let name = format!("{host}:{port}");
         findings.about(&name);
         let alone = Address { hosts: vec![(host.clone(), *port)], ..address.clone() };
         match Session::open(&alone, None).await {
             Ok(session) => {
+                asked += 1;
                 primaries += usize::from(server(&session, &address, *port, findings).await);
             }
             Err(fault) => {
-                let error = fault.explain(&alone, "the server");
+                let error = unasked(fault, &alone, "PostgreSQL", &alone.hosts).await;
                 let advice = "start it, or take it out of the URL";
-                findings.warning("reachable", format!("{error:#}"), advice);
+                findings.unreachable(&error, address.hosts.len(), advice);
             }
         }
     }
     findings.about_all();
-    match (primaries, address.hosts.len()) {
-        (0, _) => findings.problem("primary", "no host takes writes", "name the primary, too"),
-        (1, _) => {}
-        (count, _) => findings.problem(
+    if asked == 0 {
+        return Ok(()); // whether one takes writes is not known
+    }
+    match primaries {
+        0 => findings.problem("primary", "no host takes writes", "name the primary, too"),
+        1 => {}
+        count => findings.problem(
             "primary",
             format!("{count} hosts take writes"),
             "name servers of one primary: a lock in one is not seen in another",

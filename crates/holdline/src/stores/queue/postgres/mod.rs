@@ -43,7 +43,7 @@ use crate::store::Store;
 use crate::stores::opening;
 use crate::stores::queue::sessions::SessionLocks;
 use crate::stores::queue::shedlock::Shedlock;
-use crate::stores::queue::sql::{self, Fault};
+use crate::stores::queue::sql;
 use address::{Address, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -58,7 +58,7 @@ use table::Table;
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let address = Address::read(rest)?;
     let install = if address.install { schema::LONGEST } else { Duration::ZERO };
-    let (limit, silent) = (address.timeout + install, Fault::Silence.explain(&address, ""));
+    let (limit, silent) = (address.timeout + install, sql::unopened(&address));
     let (shown, hosts) = (address.to_string(), address.hosts.clone());
     let foreign = || sql::foreign(&shown, "PostgreSQL", &hosts);
     let patience = opening::patience(limit);
