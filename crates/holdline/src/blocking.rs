@@ -97,7 +97,7 @@ pub fn connect(options: &ConnectOptions) -> Result<Client> {
 
 /// Installs the tables and functions that locks in a database need. See
 /// [`schema::install`](crate::schema::install).
-pub fn install_schema(url: &str) -> Result<()> {
+pub fn install_schema(url: &str) -> Result<String> {
     runtime()?;
     wait(crate::schema::install(url))
 }

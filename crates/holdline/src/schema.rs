@@ -2,6 +2,7 @@
 //! create them unless told to: have an administrator run [`text`], or call [`install`].
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::open::{canonical, feature_of};
 #[cfg(feature = "mysql")]
 use crate::stores::mysql;
 #[cfg(feature = "postgres")]
@@ -40,18 +41,19 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
 
 /// Installs the tables and functions in the database at this URL, in the schema that it names, or
 /// ShedLock's table if it names `scheme=shedlock`: all or nothing. It is safe to repeat, and to run
-/// concurrently.
+/// concurrently. An older version is replaced. Returns a sentence that says what is installed.
 ///
 /// # Errors
 ///
-/// As for [`open`](crate::open); [`ErrorKind::Invalid`] if the store has no schema.
+/// As for [`open`](crate::open); [`ErrorKind::Invalid`] if the store has no schema,
+/// [`ErrorKind::Unsupported`] if a newer version is installed, which stays.
 ///
 /// # Cancel safety
 ///
 /// If the future is dropped, either all or nothing was installed.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
-pub async fn install(url: &str) -> Result<()> {
-    match parts(url) {
+pub async fn install(url: &str) -> Result<String> {
+    match parts(&canonical(url)) {
         #[cfg(feature = "postgres")]
         ("postgres", rest) => postgres::install(rest).await,
         #[cfg(feature = "mysql")]
@@ -74,7 +76,7 @@ pub async fn install(url: &str) -> Result<()> {
 /// on for some seconds.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
-    match parts(url) {
+    match parts(&canonical(url)) {
         #[cfg(feature = "postgres")]
         ("postgres", rest) => postgres::sweep(rest, idle).await,
         #[cfg(feature = "mysql")]
@@ -90,11 +92,9 @@ pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
 /// for other stores.
 #[must_use]
 pub fn kind_of(url: &str) -> Option<&'static str> {
-    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
-        "postgres" | "postgresql" => Some("postgres"),
-        "mysql" | "mariadb" => Some("mysql"),
-        _ => None,
-    }
+    let url = canonical(url);
+    let feature = feature_of(url.split_once(':').map_or(&url, |(scheme, _)| scheme));
+    feature.filter(|kind| KINDS.contains(kind))
 }
 
 /// The kind of the database at a URL, and what follows the colon.

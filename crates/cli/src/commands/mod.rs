@@ -32,7 +32,7 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Top(top) => block_on(top.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,
-        Verb::Schema(schema) => block_on(schema.run())?,
+        Verb::Schema(schema) => block_on(schema.run(session))?,
         Verb::Sweep(sweep) => block_on(sweep.run(session))?,
         Verb::Doctor(doctor) => block_on(doctor.run(session))?,
         #[cfg(feature = "bench")]

@@ -1,15 +1,17 @@
 //! `holdline schema`: the tables and functions that stores in databases need.
 
+use crate::context::Session;
 use crate::exit::{Exit, Failure};
-use crate::printer::Printer;
+use crate::printer::{Level, Printer};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use serde_json::json;
 
 /// Print or install the tables and functions for locks in a database; or describe --json
 ///
 /// `events` is the JSON Schema of everything that --json prints. Tables and functions are never
 /// created silently. Have an administrator run the printed statements, or install them with
-/// --install; both can be repeated.
+/// --install; both can be repeated, and leave a newer version as it is.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
     /// The database; or "events"
@@ -29,7 +31,7 @@ pub(crate) struct Schema {
 const EVENTS: &str = include_str!("../events.schema.json");
 
 impl Schema {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         if self.kind == "events" {
             if self.install.is_some() || self.name.is_some() {
                 return Err(Failure::usage("the schema of events can only be printed"));
@@ -46,7 +48,8 @@ impl Schema {
             let message = format!("the URL to install at is no URL of {}", self.kind);
             return Err(Failure::new(Exit::USAGE, "usage", message));
         }
-        holdline::schema::install(&url).await?;
+        let installed = holdline::schema::install(&url).await?;
+        session.printer.say(Level::Usually, "installed", &installed, json!({}));
         Ok(Exit::DONE)
     }
 }

@@ -59,6 +59,13 @@ async fn few_rights_are_enough() {
         Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
         let error = schema::install(&plain).await.expect_err("it may not install");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("denies a permission"), "{error}");
+        conn_run(&database, "CREATE DATABASE IF NOT EXISTS holdline_other").await;
+        let other = plain.replace(&format!("/{}?", database.name()), "/holdline_other?");
+        let error = open(&other).await.expect_err("it has no right there");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("denies a permission in the database"), "{error}");
+        conn_run(&database, "DROP DATABASE holdline_other").await;
         let wrong = plain.replace("p%40ss", "other");
         let error = open(&wrong).await.expect_err("a wrong password");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -79,6 +86,16 @@ async fn another_version_is_refused() {
         let error = open(&database.url("")).await.expect_err("another version");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("version 7"), "{error}");
+        let error = schema::install(&database.url("")).await.expect_err("it is newer");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("update this program"), "{error}");
+        conn_run(&database, "UPDATE holdline_schema SET version = 0").await;
+        let error = open(&database.url("").replace("install=yes", "install=no")).await;
+        let error = error.expect_err("another version").to_string();
+        assert!(error.contains("holdline schema mysql --install"), "{error}");
+        let said = schema::install(&database.url("")).await.expect("it is older");
+        assert!(said.contains("has version 1 of the tables"), "{said}");
+        open(&database.url("")).await.expect("opens");
     }
 }
 

@@ -101,18 +101,33 @@ async fn another_version_is_refused_with_what_to_do() {
     let Some(server) = private("version", &["fsync=off"]) else { return };
     schema::install(&plain(&server)).await.expect("works");
     let sql = server.sql().await;
-    for (version, advice) in [(0, "holdline schema postgres --install"), (2, "update this program")]
-    {
-        let replace = format!(
+    let replace = |version| {
+        format!(
             "CREATE OR REPLACE FUNCTION holdline.version() RETURNS integer LANGUAGE sql IMMUTABLE \
              AS $$ SELECT {version} $$"
-        );
-        sql.batch_execute(&replace).await.expect("works");
+        )
+    };
+    for (version, advice) in [(0, "holdline schema postgres --install"), (2, "update this program")]
+    {
+        sql.batch_execute(&replace(version)).await.expect("works");
         let error = open(&server.url()).await.expect_err("another version");
         assert!(error.to_string().contains(advice), "{error}");
         assert!(!error.retryable());
     }
-    schema::install(&plain(&server)).await.expect("works");
+    // An installation leaves a newer version as it is, also by an administrator's client, which
+    // goes on after an error.
+    let error = schema::install(&plain(&server)).await.expect_err("it is newer");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("update this program"), "{error}");
+    let text = schema::text("postgres", None).expect("printed");
+    assert!(text.starts_with("BEGIN;\n") && text.ends_with("COMMIT;\n"));
+    sql.batch_execute(&text).await.expect_err("it is newer");
+    sql.batch_execute("ROLLBACK").await.expect("works");
+    let version = sql.query_one("SELECT holdline.version()", &[]).await.expect("works");
+    assert_eq!(version.get::<_, i32>(0), 2);
+    sql.batch_execute(&replace(0)).await.expect("works");
+    let said = schema::install(&plain(&server)).await.expect("it is older");
+    assert!(said.contains("has version 1 of the tables"), "{said}");
     open(&plain(&server)).await.expect("opens");
 }
 

@@ -41,7 +41,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The version of the tables and procedures that this version of holdline needs.
-const SCHEMA: i32 = 1;
+pub(super) const SCHEMA: i32 = 1;
 /// What the server calls itself.
 const PRODUCT: &str = "CONCAT(VERSION(), ' ', @@version_comment)";
 /// Servers that speak MySQL's protocol, and do not keep locks as MySQL does.

@@ -86,14 +86,24 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
         ),
         1406 => (ErrorKind::Invalid, "has a column that is too short for the name"),
         1366 | 3854 => (ErrorKind::Invalid, "has a column that cannot have such a name or label"),
-        1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
-            ErrorKind::Denied,
-            "lacks holdline's tables and procedures, or the user may not use them; \
+        1146 | 1305 | 1370 | 1142
+            if error.message.contains("holdline") && !error.message.starts_with("CREATE ") =>
+        {
+            (
+                ErrorKind::Denied,
+                "lacks holdline's tables and procedures, or the user may not use them; \
              `holdline schema mysql` prints them, `holdline schema mysql --install URL` or \
              ?install=yes installs them, and the guide for MySQL lists the grants",
+            )
+        }
+        // Whether there is such a database, the server tells only a user with a right to it.
+        1044 => (
+            ErrorKind::Denied,
+            "denies a permission in the database, if there is one of this name; the guide for \
+             MySQL lists the grants",
         ),
         // The last three are for a locked account, in MySQL and MariaDB.
-        1044 | 1045 | 1698 | 1130 | 1251 | 1862 | 1820 | 3118 | 3955 | 4151 => {
+        1045 | 1698 | 1130 | 1251 | 1862 | 1820 | 3118 | 3955 | 4151 => {
             let advice = "refuses the user, the password or the host; check them, and say tls=true \
                 if it wants TLS";
             (ErrorKind::Denied, advice)

@@ -1,12 +1,13 @@
 //! The tables and procedures: their text and their installation.
 
 use super::config::{Config, Scheme};
-use super::connection::{ask, bare, check_product, connect};
+use super::connection::{SCHEMA as VERSION, ask, bare, check_product, connect};
 use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
 use crate::stores::queue::shedlock::not_swept;
-use crate::stores::queue::sql::{Fault, answered};
+use crate::stores::queue::sql::{Fault, answered, check_version};
+use mysql_async::Conn;
 use std::time::Duration;
 
 /// The tables and procedures of the lease table, as input for the `mysql` or `mariadb` program.
@@ -31,19 +32,29 @@ const LIMIT: Duration = Duration::from_secs(30);
 const PART: Duration = Duration::from_secs(5);
 
 /// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
-pub(crate) async fn install(rest: &str) -> Result<()> {
-    install_at(&Config::read(rest)?).await
+pub(crate) async fn install(rest: &str) -> Result<String> {
+    let config = Config::read(rest)?;
+    install_at(&config).await?;
+    let what = match config.scheme {
+        Scheme::Shedlock => "ShedLock's table".to_owned(),
+        _ => format!("version {VERSION} of the tables and procedures for locks"),
+    };
+    Ok(format!("{config} has {what}"))
 }
 
+/// Installs what the scheme needs, even if it already exists; a newer version is refused.
 pub(super) async fn install_at(config: &Config) -> Result<()> {
     let options = opts::of(config)?;
     let work = async {
         check_product(&options, config).await?;
         let mut conn = bare(&options).await?;
-        let text = match config.scheme {
-            Scheme::Shedlock => shedlock::CREATE,
-            Scheme::Table | Scheme::Row | Scheme::Named => SCHEMA,
+        let (text, installed) = match config.scheme {
+            Scheme::Shedlock => (shedlock::CREATE, VERSION),
+            Scheme::Table | Scheme::Row | Scheme::Named => (SCHEMA, installed(&mut conn).await?),
         };
+        if installed > VERSION {
+            check_version(config, "mysql", installed, VERSION)?;
+        }
         for statement in statements(text) {
             match ask(&mut conn, &statement).await {
                 // Another client has just created it.
@@ -51,9 +62,23 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
                 outcome => drop(outcome?),
             }
         }
+        if installed < VERSION {
+            let sql = format!("UPDATE holdline_schema SET version = {VERSION} WHERE one = 1");
+            ask(&mut conn, &sql).await?;
+        }
         Ok::<_, Fault>(())
     };
     answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(config, ""))
+}
+
+/// The version of the tables that are installed. If there are none, or the user may not read it,
+/// which an installation does not need, this version.
+async fn installed(conn: &mut Conn) -> Result<i32, Fault> {
+    match ask(conn, "SELECT version FROM holdline_schema WHERE one = 1").await {
+        Ok(answer) => Ok(answer.first().number(0).unwrap_or(VERSION)),
+        Err(fault) if fault.is(&["1142", "1146"]) => Ok(VERSION),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// See [`sweep`](crate::schema::sweep).

@@ -21,6 +21,9 @@ impl From<tokio_postgres::Error> for Fault {
 /// The errors when the tables or functions do not exist, or this role may not see them.
 pub(super) const ABSENT: [&str; 3] = ["3F000", "42P01", "42883"];
 
+/// The error of `tables.sql` over a newer version.
+const NEWER: &str = "HL001";
+
 /// The error when the server's table of locks is full.
 pub(super) const FULL: [&str; 1] = ["53200"];
 
@@ -43,6 +46,10 @@ fn meaning(error: &ServerError, what: &str) -> (ErrorKind, String) {
         "42501" => {
             (ErrorKind::Denied, "denies a permission; see the grants in the guide for PostgreSQL")
         }
+        NEWER => (
+            ErrorKind::Unsupported,
+            "has newer tables and functions for locks, which stay as they are; update this program",
+        ),
         "25006" => (
             ErrorKind::Unavailable,
             "cannot write: it is a standby, or read-only; name the primary, or all hosts",

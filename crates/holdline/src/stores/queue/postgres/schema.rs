@@ -35,22 +35,33 @@ pub(super) fn statement(schema: &str, sql: &str) -> String {
     sql.replace(PLACEHOLDER, &quoted(schema))
 }
 
-/// The statements that create the tables and functions in this schema.
+/// The statements that create the tables and functions in this schema, as one transaction: if one
+/// of them fails, as over a newer version, those that follow do nothing.
 pub(crate) fn text(schema: &str) -> Result<String> {
     let schema = address::schema_name(schema)?;
-    Ok(statement(schema, &PARTS.join("\n")))
+    Ok(format!("BEGIN;\n{}\nCOMMIT;\n", statements(schema)))
+}
+
+fn statements(schema: &str) -> String {
+    statement(schema, &PARTS.join("\n"))
 }
 
 /// See [`install`](crate::schema::install). `rest` follows the colon of the URL.
-pub(crate) async fn install(rest: &str) -> Result<()> {
-    install_at(&Address::read(rest)?).await
+pub(crate) async fn install(rest: &str) -> Result<String> {
+    let address = Address::read(rest)?;
+    install_at(&address).await?;
+    let what = match address.scheme {
+        Scheme::Shedlock => "ShedLock's table".to_owned(),
+        _ => format!("version {VERSION} of the tables and functions for locks"),
+    };
+    Ok(format!("{address} has {what} in the schema {}", quoted(&address.schema)))
 }
 
 /// Installs what the scheme needs, all or nothing, even if it already exists.
 pub(super) async fn install_at(address: &Address) -> Result<()> {
     let text = match address.scheme {
         Scheme::Shedlock => statement(&address.schema, shedlock::CREATE),
-        Scheme::Table | Scheme::Row | Scheme::Advisory(_) => text(&address.schema)?,
+        Scheme::Table | Scheme::Row | Scheme::Advisory(_) => statements(&address.schema),
     };
     once(address, &text).await.map(drop)
 }

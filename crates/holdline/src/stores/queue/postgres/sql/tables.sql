@@ -4,6 +4,13 @@
 SELECT pg_advisory_xact_lock(x'686f6c64'::bigint); -- one installation at a time
 
 DO $$ BEGIN
+  -- An installation by an older program leaves a newer version alone.
+  IF to_regprocedure('"holdline".version()') IS NOT NULL THEN
+    IF "holdline".version() > 1 THEN
+      RAISE EXCEPTION 'version % is installed, and this is version 1', "holdline".version()
+        USING ERRCODE = 'HL001';
+    END IF;
+  END IF;
   -- Even IF NOT EXISTS would need the right to create schemas.
   IF to_regnamespace('"holdline"') IS NULL THEN
     CREATE SCHEMA "holdline";
