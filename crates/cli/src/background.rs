@@ -169,16 +169,13 @@ pub(crate) async fn hold(
     if matches!(why, Ended::Lost) {
         return Err(lost(&job, &client, &hold, &owner, on_loss).await);
     }
-    let released = job.release(session, &client, hold, &mut signals).await;
     if let Ended::Released(stream) = why {
-        let answer = match released {
-            Released::Confirmed => json!({ "released": true }),
-            Released::Unconfirmed(message) => json!({ "released": true, "unconfirmed": message }),
-            Released::Lost(error) => json!({ "released": false, "error": error.to_string() }),
-        };
-        let _ = timeout(SPEAKING, write(stream, &answer.to_string())).await;
+        let released = job.release_silently(&client, hold, &mut signals).await;
+        let answer = answer(&released, &job.name, &client.address());
+        let _ = timeout(SPEAKING, write(stream, &answer)).await;
         return Ok(Exit::DONE);
     }
+    job.release(session, &client, hold, &mut signals).await;
     let reason = match why {
         Ended::Over => "the time given with --detach is over".to_owned(),
         Ended::Otherwise(reason) => reason,
@@ -187,6 +184,18 @@ pub(crate) async fn hold(
     let message = format!("{} was released: {reason}", job.title());
     session.printer.say(Level::Verbosely, "released", &message, json!({ "name": job.name }));
     Ok(Exit::DONE)
+}
+
+/// The answer to `release`, which prints what is to be said.
+fn answer(released: &Released, name: &str, store: &str) -> String {
+    let answer = match released {
+        Released::Confirmed => json!({ "released": true }),
+        Released::Unconfirmed(message) => {
+            json!({ "released": true, "unconfirmed": message, "name": name, "store": store })
+        }
+        Released::Lost(error) => json!({ "released": false, "error": error.to_string() }),
+    };
+    answer.to_string()
 }
 
 /// Opens the socket for `release`, and tells `acquire` the handle, unless the lock is lost.
@@ -266,7 +275,8 @@ pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Fai
                 return Err(Failure::new(Exit::LOST, "lost", error));
             }
             if let Some(message) = answer["unconfirmed"].as_str() {
-                session.printer.say(Level::Usually, "unreleased", message, json!({}));
+                let fields = json!({ "name": answer["name"], "store": answer["store"] });
+                session.printer.say(Level::Usually, "unreleased", message, fields);
             }
             Ok(Exit::DONE)
         }

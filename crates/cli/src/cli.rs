@@ -150,7 +150,7 @@ fn with_negative_numbers(arg: Arg) -> Arg {
 /// Parses the command line, with the defaults from the environment and the file. The inner error is
 /// clap's, which also shows help.
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
-    let args = || std::env::args_os();
+    let args = words;
     if args().nth(1).is_some_and(|word| word == "run")
         && let Some(cli) = parse_run(args)
     {
@@ -160,6 +160,15 @@ pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
     let mut command = ManuallyDrop::new(defaults::apply(command(), args())?);
     let matches = command.try_get_matches_from_mut(args());
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
+}
+
+/// The words of the command line. `help VERB` is another way to say `VERB --help`.
+fn words() -> impl Iterator<Item = OsString> {
+    let mut words = std::env::args_os();
+    let program = words.next();
+    let mut words = words.peekable();
+    let asks_for_help = words.next_if(|word| word == "help").is_some();
+    program.into_iter().chain(words).chain(asks_for_help.then(|| "--help".into()))
 }
 
 /// Parses a command line of `run`, with only that verb's flags: building those of all verbs takes

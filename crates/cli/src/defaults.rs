@@ -4,6 +4,7 @@
 //! defaults of other flags that contradict it; and so does one default over another.
 
 use crate::exit::Failure;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, Command, Id};
 use std::env::{VarError, var, var_os};
@@ -208,7 +209,12 @@ impl File {
                 (Value::Table(section), Some(verb)) => {
                     section.keys().find(|key| !has(verb, key)).map(|inner| format!("{key}.{inner}"))
                 }
-                (Value::Table(_), None) => Some(key.clone()),
+                (Value::Table(_), None) => {
+                    let meant = similar_verb(command, key);
+                    let meant = meant.map(|verb| format!(" (did you mean [{verb}]?)"));
+                    let meant = meant.unwrap_or_default();
+                    return Err(self.fault(&format!("[{key}] is a table, but no verb{meant}")));
+                }
                 _ if has(command, key) || command.get_subcommands().any(|verb| has(verb, key)) => {
                     None
                 }
@@ -247,6 +253,15 @@ impl File {
         };
         let read = read(flag, &text).map_err(|why| self.fault(&format!("\"{long}\": {why}")))?;
         Ok(read.map(|text| (origin, text)))
+    }
+}
+
+/// The verb that resembles this word, as the error for an unknown verb suggests it.
+fn similar_verb(command: &Command, word: &str) -> Option<String> {
+    let error = command.clone().try_get_matches_from(["holdline", word]).err()?;
+    match error.get(ContextKind::SuggestedSubcommand)? {
+        ContextValue::Strings(verbs) => verbs.last().cloned(), // the most similar
+        _ => None,
     }
 }
 

@@ -450,11 +450,26 @@ impl Job {
         confirmed
     }
 
-    /// Releases the lock. If the store does not answer, the library retries in the background, and
-    /// this waits for that a little.
+    /// Releases the lock, and says so if that was not confirmed.
     pub(crate) async fn release(
         &self,
         session: &Session,
+        client: &Client,
+        hold: HeldLock,
+        signals: &mut Signals,
+    ) -> Released {
+        let released = self.release_silently(client, hold, signals).await;
+        if let Released::Unconfirmed(message) = &released {
+            let fields = json!({ "name": self.name, "store": client.address() });
+            session.printer.say(Level::Usually, "unreleased", message, fields);
+        }
+        released
+    }
+
+    /// Releases the lock. If the store does not answer, the library retries in the background, and
+    /// this waits for that a little.
+    pub(crate) async fn release_silently(
+        &self,
         client: &Client,
         hold: HeldLock,
         signals: &mut Signals,
@@ -473,8 +488,6 @@ impl Job {
                     self.title(),
                     client.address(),
                 );
-                let fields = json!({ "name": self.name, "store": client.address() });
-                session.printer.say(Level::Usually, "unreleased", &message, fields);
                 Released::Unconfirmed(message)
             }
         }

@@ -55,12 +55,13 @@ fn title(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// The page of the program or of a verb. The text below the flags is shown as is, so that tables
-/// keep their lines; its headings become sections.
+/// The page of the program or of a verb. The synopsis is the usage that `--help` shows. The text
+/// below the flags is shown as is, so that tables keep their lines; its headings become sections.
 fn page(command: &Command) -> String {
     let below = command.get_after_long_help().or(command.get_after_help());
     let below = below.map(ToString::to_string).unwrap_or_default();
     let bare = command.clone().after_help(None::<&str>).after_long_help(None::<&str>);
+    let usage = bare.clone().render_usage().to_string();
     let page = Page::new(bare)
         .title(title(command))
         .source(concat!("holdline ", env!("CARGO_PKG_VERSION")))
@@ -68,7 +69,7 @@ fn page(command: &Command) -> String {
     let mut bytes = Vec::new();
     // Writing to memory does not fail.
     let _ = page.render(&mut bytes);
-    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    let mut text = with_synopsis(&String::from_utf8_lossy(&bytes), &usage);
     let mut verbatim = false;
     for line in below.lines() {
         let heading = line.strip_suffix(':').filter(|line| !line.starts_with(' '));
@@ -94,6 +95,15 @@ fn page(command: &Command) -> String {
         text.push_str(".SH SEE ALSO\n\\fBholdline\\fR(1)\n");
     }
     text
+}
+
+/// A page whose synopsis, which is one line, is this usage.
+fn with_synopsis(page: &str, usage: &str) -> String {
+    let heading = ".SH SYNOPSIS\n";
+    let Some((before, after)) = page.split_once(heading) else { return page.to_owned() };
+    let after = after.split_once('\n').map_or("", |(_, after)| after);
+    let usage = usage.trim_start_matches("Usage:").trim();
+    format!("{before}{heading}{}\n{after}", escaped(usage))
 }
 
 /// A line of text, escaped for groff.

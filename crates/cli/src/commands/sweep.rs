@@ -23,7 +23,7 @@ impl Sweep {
         let text = if session.printer.json {
             serde_json::json!({ "removed": count }).to_string()
         } else {
-            format!("{count} unused locks removed")
+            format!("{count} unused lock{} removed", if count == 1 { "" } else { "s" })
         };
         Printer::answer_if_read(&text)?;
         Ok(Exit::DONE)

@@ -146,7 +146,7 @@ fn a_default_that_makes_no_sense_is_named_with_its_place() {
         ("wait = \"10x\"", ("A", ""), "config.toml: \"wait\": invalid value"),
         ("wiat = \"10s\"", ("A", ""), "\"wiat\" is no flag that has a default"),
         ("[run]\nobserve = true", ("A", ""), "\"run.observe\" is no flag"),
-        ("[ran]\nwait = 1", ("A", ""), "\"ran\" is no flag"),
+        ("[ran]\nwait = 1", ("A", ""), "[ran] is a table, but no verb (did you mean [run]?)"),
         ("wait = [1]", ("A", ""), "\"wait\" must be a text, a number, or true"),
         ("wait = 1\n\nstore = redis://:secret@x", ("A", ""), "config.toml: line 3: "),
         ("verbose = \"loud\"", ("A", ""), "\"verbose\": invalid value 'loud'"),

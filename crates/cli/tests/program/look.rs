@@ -153,6 +153,8 @@ fn completions_and_manual_pages_are_printed() {
     let page = place.run(["man"]);
     assert!(page.code == 0 && page.out.contains(".TH holdline"), "{page:?}");
     let page = place.run(["man", "run"]);
+    assert!(page.out.contains(".SH SYNOPSIS\nholdline run [OPTIONS] <NAME> [COMMAND]...\n"));
+    assert_eq!(place.run(["help", "run"]).out, place.run(["run", "--help"]).out);
     assert!(page.code == 0 && page.out.contains("min\\-hold"), "{page:?}");
     assert_eq!(place.run(["man", "nothing"]).code, 64);
 }

@@ -178,6 +178,26 @@ fn a_release_without_an_answer_is_told() {
     }
 }
 
+/// The holder has the same stderr as `release`, here a file.
+#[test]
+fn release_tells_once_that_it_was_not_confirmed() {
+    let place = Place::new();
+    let Some(server) = server() else { return };
+    let script = "exec 2>\"$1\"; lock=$(\"$0\" acquire --lease 60s x) || exit 9; echo in; read x; \
+                  \"$0\" release \"$lock\"";
+    let stderr = place.path("stderr");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, HOLDLINE]).arg(&stderr).env("HOLDLINE_CONFIG", "");
+    let mut running = Running::start(shell.env("HOLDLINE_STORE", server.url()));
+    assert_eq!(running.line(), "in");
+    server.pause();
+    running.tell("\n");
+    let run = running.end();
+    server.resume();
+    let said = std::fs::read_to_string(&stderr).expect("it is there");
+    assert_eq!((run.code, said.matches("was not confirmed").count()), (0, 1), "{run:?} {said}");
+}
+
 /// A run, by this script, that has said that a paused server does not answer its release.
 fn releases_unanswered(server: &Server, script: &str, name: &str) -> Running {
     let mut shell = Command::new("sh");
