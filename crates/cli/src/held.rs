@@ -14,7 +14,7 @@ pub(crate) enum HeldLock {
     Write(WriteGuard),
     Leader(Leader),
     Several(MultiGuard),
-    Inherited(Inherited),
+    Inherited(Box<Inherited>),
 }
 
 /// A reference to our own lock or locks, or to the inherited one.

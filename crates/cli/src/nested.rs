@@ -94,13 +94,13 @@ impl EnclosingLocks {
         let mut participant = participant.clone();
         participant.token = self.token(name, &participant);
         let until = sent.after(participant.expires_in);
-        Ok(Some(HeldLock::Inherited(Inherited {
+        Ok(Some(HeldLock::Inherited(Box::new(Inherited {
             client: client.clone(),
             name: name.to_owned(),
             participant,
             until: AtomicU64::new(until.0),
             gone: AtomicBool::new(false),
-        })))
+        }))))
     }
 }
 
