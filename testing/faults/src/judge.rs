@@ -6,8 +6,8 @@
 
 use crate::inject::{FORCE, Fault};
 use crate::run::{Run, seconds};
-use crate::stall_detector;
 use crate::stats::Tally;
+use crate::{silence, stall_detector};
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Reason, Report, Rule, Verdict, check,
 };
@@ -99,6 +99,7 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let late = late.map(ToString::to_string);
     let mut history = excuse_neighbours(settle_forced(raw));
     stall_detector::settle(&mut history);
+    silence::settle(&mut history);
     keep(&folder.path().join("judged.jsonl"), &history, expect);
     let report = check(&history, expect);
     let (title, seed, time) = (run.title, run.seed, run.time.as_secs());
@@ -233,6 +234,7 @@ pub(crate) fn losses(history: &Path) -> usize {
 pub(crate) fn handoffs(history: &Path, expect: &Expect) -> usize {
     let mut history = History::read(history).unwrap();
     stall_detector::settle(&mut history);
+    silence::settle(&mut history);
     check(&history, expect).rule(Rule::R8).checked
 }
 

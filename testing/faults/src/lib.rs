@@ -21,6 +21,7 @@ mod redis;
 mod redis_failover;
 mod redis_quorum;
 mod run;
+mod silence;
 mod sqlite;
 mod stall_detector;
 mod stats;

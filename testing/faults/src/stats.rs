@@ -1,6 +1,6 @@
 //! Statistics of a run that the checker does not report: the effects of faults, and the losses.
 
-use crate::stall_detector;
+use crate::{silence, stall_detector};
 use holdline_checker::{Event, FaultKind, Op, Phase, Reason, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -26,6 +26,8 @@ pub(crate) struct Tally {
     pub(crate) stale: usize,
     /// The number of times that a process was starved although nothing had stopped it.
     pub(crate) stalls: usize,
+    /// Silences of the store, planned or not.
+    pub(crate) silences: usize,
     /// Faults by their name.
     pub(crate) faults: BTreeMap<String, usize>,
     /// Acknowledged appends that are missing at the end.
@@ -40,6 +42,7 @@ impl Tally {
         }
         tally.overlaps = overlaps(events);
         tally.stalls = stall_detector::unplanned(events).len();
+        tally.silences = silence::all(events).len();
         for reg in Register::ALL {
             tally.missing.insert(reg, missing(events, reg));
         }
@@ -130,6 +133,9 @@ impl fmt::Display for Tally {
         }
         if self.stalls > 0 {
             write!(f, " and {} stalls of a busy machine", self.stalls)?;
+        }
+        if self.silences > 0 {
+            write!(f, ", {} silences", self.silences)?;
         }
         write!(f, "; {} lost, {} overlaps without deadlines", self.lost, self.overlaps)?;
         write!(f, ", {} stale requests refused; appends missing: ", self.stale)?;

@@ -60,9 +60,11 @@ fn tables_that_are_not_there_are_a_store_that_cannot_be_used() {
     let place = Place::new();
     for server in servers.iter().flatten() {
         for scheme in ["table", "shedlock"] {
-            let url = format!("{}?scheme={scheme}", server.url());
+            // A busy machine may take its time.
+            let url = format!("{}?scheme={scheme}&timeout=30s", server.url());
             for verb in [&["run", "x", "--", "echo", "ran"][..], &["try", "x"], &["status"]] {
-                let run = place.run([&["--store", &url], verb].concat());
+                let patient = ["--store", &url, "--connect-timeout", "30s"];
+                let run = place.run([&patient, verb].concat());
                 assert_eq!((run.code, run.out.as_str()), (69, ""), "{run:?}");
                 assert!(run.err.contains("install=yes"), "{run:?}");
             }
