@@ -20,9 +20,9 @@ const TIMEOUT: &str = "--connect-timeout";
 /// The pause before opening is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often a store that refuses is tried, unless a time limit was given.
-const TRIES: u32 = 5;
+pub(crate) const TRIES: u32 = 5;
 /// A store that has not answered for this long is silent, and not refusing.
-const SILENCE: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 /// The minimum time for one answer, however long opening took.
 const ANSWER: Duration = Duration::from_millis(50);
 

@@ -85,7 +85,10 @@ impl Status {
             shown = Some((who, Instant::now()));
             let text = match looked {
                 Ok(infos) => self.text(session, &client, &infos),
-                Err(error) if !error.retryable() => return Err(error.into()),
+                // A store that never answers may not exist.
+                Err(error) if !error.retryable() || !client.has_answered() => {
+                    return Err(error.into());
+                }
                 Err(error) if json => json!({ "error": error.to_string() }).to_string(),
                 Err(error) => error.to_string(),
             };

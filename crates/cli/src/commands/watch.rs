@@ -1,6 +1,6 @@
 //! `holdline watch`: prints a line for every change of one lock, or of all.
 
-use crate::context::{Session, lines};
+use crate::context::{SILENCE, Session, TRIES, lines};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::pace::Pace;
@@ -56,9 +56,10 @@ impl Watch {
         let lines = lines(self.name.as_deref(), &self.prefix)?;
         let opened = session.open_to_wait(None).await?;
         let (until, client) = (opened.until, session.with_response_timeout(opened.client));
-        let every = self.every;
+        let (every, mut refused) = (self.every, 0);
         let (mut before, mut pace) = (BTreeMap::new(), Pace::new(&client, lines, every));
         loop {
+            let began = Instant::now();
             match self.look(&client, &before).await {
                 Ok(now) => {
                     if !print_changes(session.printer, &before, &now)? {
@@ -69,15 +70,18 @@ impl Watch {
                 }
                 Err(error) if error.retryable() => {
                     let outlasts = client.unavailable_for().is_none_or(|away| away < self.outage);
-                    let goes_on = if client.has_answered() {
-                        outlasts
+                    if began.elapsed() < SILENCE && session.connect_timeout.is_none() {
+                        refused += 1;
+                    }
+                    let (goes_on, pause) = if client.has_answered() {
+                        (outlasts, every.max(PAUSE))
                     } else {
-                        Instant::now() + PAUSE < until
+                        (refused < TRIES && Instant::now() + PAUSE < until, PAUSE)
                     };
                     if !goes_on {
                         return Err(error.into());
                     }
-                    sleep(every.max(PAUSE)).await;
+                    sleep(pause).await;
                 }
                 Err(error) => return Err(error.into()),
             }

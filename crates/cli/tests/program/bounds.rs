@@ -112,9 +112,12 @@ fn a_store_that_refuses_is_told_at_once() {
         if !there {
             continue;
         }
-        let (run, took) = timed(&place, url, &["run", "x", "--", "true"]);
-        assert_eq!((run.code, run.out.as_str()), (69, ""), "{url}: {run:?}");
-        assert!(run.err.contains("refused") && took < Duration::from_secs(12), "{took:?}: {run:?}");
-        assert!(run.err.matches("Input/output error").count() <= 1, "said twice: {run:?}");
+        for verb in [&["run", "x", "--", "true"][..], &["watch", "x"], &["status", "--watch"]] {
+            let (run, took) = timed(&place, url, verb);
+            assert_eq!((run.code, run.out.as_str()), (69, ""), "{url}: {run:?}");
+            let soon = took < Duration::from_secs(12);
+            assert!(run.err.contains("refused") && soon, "{took:?}: {run:?}");
+            assert!(run.err.matches("Input/output error").count() <= 1, "said twice: {run:?}");
+        }
     }
 }

@@ -25,6 +25,12 @@ async fn nodes_are_for_their_user_alone() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{url}: {error:#}");
         assert!(!format!("{error:?} {}", other.address()).contains("secret"), "{error:?}");
     }
+    // In a list of what others may see, it is left out.
+    let all = servers.client().await;
+    let seen = soon("the lock", Mutex::new(&all, "seen").lock()).await.expect("allowed");
+    assert_eq!(all.list("").await.expect("allowed"), [seen.name().clone()]);
+    assert_eq!(all.list("mine/").await.expect_err("not theirs to see").kind(), ErrorKind::Denied);
+    seen.unlock().await.expect("held");
     guard.unlock().await.expect("held");
     let open_to_all = format!("zookeeper://me:my p%40ss@{host}/ours?acl=open");
     let ours = open(&open_to_all).await.expect("a good URL");

@@ -97,13 +97,14 @@ impl Shared {
         }
     }
 
-    /// Walks the nodes below the one that the prefix leads to.
+    /// Walks the nodes below the one that the prefix leads to. Those below it that the user may not
+    /// read are left out: they may belong to other programs.
     pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Name>> {
         let session = self.session(LIMIT).await?;
         let root = &self.address.root;
         let Some(start) = self.folder_of(prefix) else { return Ok(Vec::new()) };
         let mut names = BTreeSet::new();
-        let mut folders = VecDeque::from([start]);
+        let mut folders = VecDeque::from([start.clone()]);
         while !folders.is_empty() {
             let some: Vec<_> = folders.drain(..folders.len().min(TOGETHER)).collect();
             let listed = some.iter().map(|path| {
@@ -111,7 +112,10 @@ impl Shared {
                 self.children(&session, path, LIMIT)
             });
             for (folder, children) in some.iter().zip(join_all(listed).await) {
-                let children = children.map_err(|error| self.error(error))?;
+                let children = match children {
+                    Err(ZkError::NoAuth) if *folder != start => continue,
+                    children => children.map_err(|error| self.error(error))?,
+                };
                 if !layout::members(&children).is_empty() {
                     names.extend(path::name(root, folder));
                 }
