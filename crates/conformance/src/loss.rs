@@ -138,7 +138,7 @@ async fn a_false_hint_changes_nothing(ctx: Ctx) {
     chaos.hint(holdline::store::TicketId(0));
 }
 
-/// Neither one that waits already, nor one that comes later.
+/// Neither one that waits already, nor one that comes later (G4).
 async fn a_lost_guard_that_is_kept_keeps_no_task_out(ctx: Ctx) {
     let (other, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, client) = ctx.chaos().await;
