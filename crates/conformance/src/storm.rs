@@ -85,9 +85,8 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
         chaos.always(Op::Leave, Fault::Delay(slow));
     }
     let until = clock::now().after(TIME);
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|_| tokio::spawn(acquire_until_over(ctx.clone(), client.clone(), until, acquire)))
-        .collect();
+    let one = || acquire_until_over(ctx.clone(), client.clone(), chaos.clone(), until, acquire);
+    let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(one())).collect();
     for task in tasks {
         in_time("the tasks", task).await.expect("no task fails");
     }
@@ -108,16 +107,19 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
+/// Acquires until then, and until something was given up: what other cases give up at the same time
+/// comes first.
 async fn acquire_until_over<F: Future<Output = ()>>(
     ctx: Ctx,
     client: Client,
+    chaos: Chaos,
     until: Time,
     acquire: impl Fn(Mutex) -> F,
 ) {
     // So long that an unreleased place would be found afterwards, and that no release is left to
     // the lease because it was slow.
     let Terms { lease, margin } = Terms::LONG;
-    while clock::now() < until {
+    while clock::now() < until || chaos.most_at_once(Op::Leave) == 0 {
         let name = ctx.name(&fastrand::usize(..NAMES).to_string());
         acquire(Mutex::new(&client, name).lease(lease).margin(margin)).await;
     }

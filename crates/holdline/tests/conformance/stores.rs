@@ -118,6 +118,7 @@ const SESSION_LOCKS: &[&str] = &[
     "election::observers_follow_the_changes",
     "election::the_leader_is_seen_with_its_value",
     "loss::a_hint_is_looked_into_at_once",
+    "loss::a_lost_guard_that_is_kept_keeps_no_task_out",
     "loss::unlock_says_how_it_went",
     "names::lists_are_by_prefix",
     "names::look_alikes_are_different",
