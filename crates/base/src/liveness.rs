@@ -88,8 +88,8 @@ impl Liveness {
     ///
     /// Dropping the future changes nothing.
     pub async fn answers(&self) {
-        let silent = |state: &State| matches!(state, State::Alive { silent: true, .. });
-        let _ = self.state.subscribe().wait_for(|state| !silent(state)).await;
+        let answers = |state: &State| !matches!(state, State::Alive { silent: true, .. });
+        let _ = self.state.subscribe().wait_for(answers).await;
     }
 
     /// Records that the servers count the session's time from `at` on. A lost session stays lost.

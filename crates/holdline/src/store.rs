@@ -307,8 +307,8 @@ pub struct Eviction {
 
 /// The capacity of a read-write lock, and the weight of a writer.
 pub const READ_WRITE: u32 = 1 << 30;
-/// The lowest capacity of a group.
-const GROUP: u32 = 1 << 28;
+/// The base capacity of a group's line, to which a group adds its own terms.
+pub(crate) const GROUP: u32 = 1 << 28;
 /// The highest number of evictions of one line that a store keeps.
 pub const EVICTIONS_KEPT: usize = 8;
 /// How long a store keeps an eviction, unless later ones replace it.

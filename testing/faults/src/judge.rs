@@ -98,8 +98,7 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let late = told_late(&raw.events, u64::try_from(run.lease.as_nanos()).unwrap() / 2);
     let late = late.map(ToString::to_string);
     let mut history = excuse_neighbours(settle_forced(raw));
-    stall_detector::settle(&mut history);
-    silence::settle(&mut history);
+    settle_busy_machine(&mut history);
     keep(&folder.path().join("judged.jsonl"), &history, expect);
     let report = check(&history, expect);
     let (title, seed, time) = (run.title, run.seed, run.time.as_secs());
@@ -233,9 +232,15 @@ pub(crate) fn losses(history: &Path) -> usize {
 /// The number of hand-offs measured so far.
 pub(crate) fn handoffs(history: &Path, expect: &Expect) -> usize {
     let mut history = History::read(history).unwrap();
-    stall_detector::settle(&mut history);
-    silence::settle(&mut history);
+    settle_busy_machine(&mut history);
     check(&history, expect).rule(Rule::R8).checked
+}
+
+/// Records what a busy machine did as faults: the stalls of processes, and the silences of the
+/// store.
+pub(crate) fn settle_busy_machine(history: &mut History) {
+    stall_detector::settle(history);
+    silence::settle(history);
 }
 
 /// Replaces the end that a victim assumed with a release at the moment of the force.

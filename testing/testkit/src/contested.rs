@@ -1,5 +1,6 @@
 //! A contested lock: one client holds it and another waits, for a test to act on.
 
+use crate::Private;
 use crate::eventually::{persist, soon, until};
 use holdline::{Client, Guard, Mutex, clock};
 use std::sync::Arc;
@@ -58,30 +59,34 @@ pub fn behind(held: &Arc<Guard>, lock: Mutex) -> JoinHandle<(Guard, u64)> {
     })
 }
 
-/// A waiter that rides out an outage of five seconds, on servers that `freeze` freezes: it gives up
-/// soon after, and takes nothing for an answer meanwhile.
+/// A waiter that rides out an outage of five seconds, while the first of these servers, which
+/// answers all clients, is frozen: it gives up soon after, and takes nothing for an answer
+/// meanwhile.
 ///
 /// # Panics
 ///
 /// If it is otherwise.
-pub async fn gives_up_on_frozen_servers(holder: &Client, waiting: &Client, freeze: impl FnOnce()) {
-    let guard = soon("the lock", persist(Mutex::new(holder, "frozen"))).await;
+pub async fn gives_up_on_a_frozen_server(servers: &Private) {
+    let client = async || holdline::open(&servers.url()).await.expect("a good URL");
+    let (holder, waiting) = (client().await, client().await);
+    let guard = soon("the lock", persist(Mutex::new(&holder, "frozen"))).await;
     let lock = Mutex::new(&waiting.clone().outage(Duration::from_secs(5)), "frozen");
     let waiter = tokio::spawn(async move { lock.lock().await });
     until("a waiter", async || {
         holder.inspect("frozen").await.is_ok_and(|info| info.waiters.len() == 1)
     })
     .await;
-    freeze();
+    servers.servers[0].pause();
     let mut away = false;
     until("an error", async || {
         let is_away = waiting.unavailable_for().is_some();
-        assert!(is_away || !away, "frozen servers answered");
+        assert!(is_away || !away, "a frozen server answered");
         away = is_away;
         waiter.is_finished()
     })
     .await;
     let error = waiter.await.expect("no panic").expect_err("nobody answers");
     assert_eq!(error.kind(), holdline::ErrorKind::Unavailable, "{error}");
+    servers.servers[0].resume();
     drop(guard);
 }

@@ -64,7 +64,7 @@ mod wheel;
 pub use apart::OtherRelease;
 pub use choice::Choice;
 #[cfg(feature = "library")]
-pub use contested::{behind, contested, gives_up_on_frozen_servers};
+pub use contested::{behind, contested, gives_up_on_a_frozen_server};
 #[cfg(feature = "library")]
 pub use eventually::{persist, released};
 #[cfg(feature = "links")]

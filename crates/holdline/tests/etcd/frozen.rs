@@ -2,7 +2,7 @@
 
 use holdline::{Guard, Mutex};
 use holdline_testkit::etcd::{Servers, start};
-use holdline_testkit::{gives_up_on_frozen_servers, soon, until};
+use holdline_testkit::{gives_up_on_a_frozen_server, soon, until};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,9 +36,7 @@ async fn warm(servers: &Servers, count: usize) -> Vec<Mutex> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_gives_up_on_a_frozen_server() {
     let Some(servers) = start(1) else { return };
-    let (holder, waiting) = (servers.client().await, servers.client().await);
-    gives_up_on_frozen_servers(&holder, &waiting, || servers.servers[0].pause()).await;
-    servers.signal(0, Signal::CONT);
+    gives_up_on_a_frozen_server(&servers).await;
 }
 
 /// The old leader goes on last, with all leases of before run out by its clock, while the new one

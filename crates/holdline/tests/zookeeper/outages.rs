@@ -2,7 +2,7 @@
 
 use holdline::{Client, Election, Mutex, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{Server, contested, gives_up_on_frozen_servers, persist, released, soon};
+use holdline_testkit::{Server, contested, gives_up_on_a_frozen_server, persist, released, soon};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,9 +163,7 @@ async fn an_ensemble_frozen_for_longer_than_a_session_ends_its_locks_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_gives_up_on_a_frozen_server() {
     let Some(servers) = start(1) else { return };
-    let (holder, waiting) = (servers.client().await, servers.client().await);
-    gives_up_on_frozen_servers(&holder, &waiting, || servers.servers[0].pause()).await;
-    servers.signal(0, Signal::CONT);
+    gives_up_on_a_frozen_server(&servers).await;
 }
 
 /// What does not wait for a lock has an answer within two seconds, whatever the servers do. G25.

@@ -9,11 +9,11 @@ pub(crate) mod stores;
 
 use crate::breakages::kind;
 use crate::client::opened;
-use crate::judge::{Folder, in_short, keep};
+use crate::judge::{Folder, in_short, keep, settle_busy_machine};
 use crate::run::number;
+use crate::stall_detector;
 use crate::stats::Tally;
 use crate::{Case, cases};
-use crate::{silence, stall_detector};
 use clients::Clients;
 use holdline::store::Capabilities;
 use holdline_checker::{
@@ -226,8 +226,7 @@ impl OutageRun<'_> {
         let mut history = History::read(&path).unwrap();
         let tally = Tally::of(&history.events);
         let order = capabilities.fair_queue.then(|| order::kept(&history.events));
-        stall_detector::settle(&mut history);
-        silence::settle(&mut history);
+        settle_busy_machine(&mut history);
         keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
         let report = check(&history, &expect);
         let took: Vec<u128> = self.took.iter().map(Duration::as_millis).collect();

@@ -90,7 +90,7 @@ const STALE_AFTER_RANGE: (Duration, Duration) =
 /// The base capacity of a group's line. The milliseconds of `stale_after` are added to it: all
 /// users of a line must agree on its capacity, so members that disagree about `stale_after` are
 /// refused. It exceeds any number of members.
-const CAPACITY: u32 = 1 << 28;
+const CAPACITY: u32 = crate::store::GROUP;
 /// The default poll interval of an observer.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
